@@ -1,0 +1,332 @@
+/*
+ * core.h - private prototypes of the core, in the order in which data flows.
+ *
+ *   writer side (one thread):  value construction -> trees -> ring -> commit -> wake -> reclaim
+ *   reader side (any thread):  pin -> find / scan / take -> validate -> unpin
+ */
+#ifndef SHMC_CORE_H
+#define SHMC_CORE_H
+
+#include <pthread.h>
+
+#include "shmcache.h"
+#include "value.h"
+
+/* ---- heap: the private tables of a handle ------------------------------------------ */
+
+struct shmc_heap {
+    uint64_t bytes;      /* held now */
+    uint64_t fail_after; /* tests: the n-th allocation from now fails; 0 = never */
+};
+/* As realloc(), with the sizes known. new_size 0 frees. NULL: refused, `block` untouched. */
+void *shmc_heap_resize(struct shmc_heap *heap, void *block, size_t old_size, size_t new_size);
+
+/* A growing array of 64-bit words. */
+struct shmc_list {
+    uint64_t *items;
+    size_t count, capacity;
+};
+enum shmc_status shmc_list_reserve(struct shmc_heap *heap, struct shmc_list *list, size_t more);
+enum shmc_status shmc_list_push(struct shmc_heap *heap, struct shmc_list *list, uint64_t item);
+void shmc_list_free(struct shmc_heap *heap, struct shmc_list *list);
+
+/* ---- segment.c --------------------------------------------------------------------------- */
+
+/* How long the file is now (it may have grown since it was mapped); 0 if that cannot be told. */
+uint64_t shmc_segment_bytes(const struct shmc_segment *segment);
+
+/* ---- reader.c: pinned roots ----------------------------------------------------------- */
+
+struct shmc_pinned {
+    uint64_t generation, head, tail, high_water;
+    shmc_offset catalogue;
+    unsigned slot; /* SHMC_PINS: nothing is pinned; else opaque: slot and serial, for unpin */
+};
+
+struct shmc_reader {
+    struct shmc_span span; /* size is refreshed by each pin; only rises */
+    uint64_t max_size;      /* of the map of DATA: span.size stays at or below it */
+    const struct shmc_super *super;
+    struct shmc_seats_header *seats; /* NULL: no seat */
+    struct shmc_seat *seat;
+    uint64_t seat_index, incarnation;
+    int seat_fd; /* a description of its own; holds the seat's lock */
+    const uint64_t *fork_word;
+    pthread_mutex_t lock; /* pins below, and the sleepers of wake.c */
+    struct {
+        uint64_t generation; /* as in the seat; 0 = free */
+        uint64_t count;      /* users */
+        unsigned serial;     /* counts take-overs of the slot from revoked users */
+    } pins[SHMC_PINS];
+    unsigned sleepers;
+    shmc_atomic wakes; /* calls of shmc_wake_self() */
+};
+
+static inline bool shmc_reader_forked(const struct shmc_reader *reader)
+{
+    return reader->fork_word != NULL && *(const volatile uint64_t *)reader->fork_word == 0;
+}
+
+bool shmc_generation_kept(const struct shmc_super *super, uint64_t generation);
+
+/*
+ * Whether everything read through a pin of `generation` so far was whole: the floor
+ * has not passed it, or it is among the kept. (V3; pairs with the release fence in
+ * shmc_floor_raise().)
+ */
+static inline bool shmc_valid(const struct shmc_super *super, uint64_t generation)
+{
+    shmc_fence_acquire();
+    if (shmc_load_racy(&super->floor) <= generation)
+        return true;
+    return shmc_generation_kept(super, generation);
+}
+
+/* Pins the latest generation. OK, FORKED; CORRUPT if no root can be read. */
+enum shmc_status shmc_pin(struct shmc_reader *reader, struct shmc_pinned *pinned);
+/* Gives it back. Nothing happens in a forked child. */
+void shmc_unpin(struct shmc_reader *reader, const struct shmc_pinned *pinned);
+
+/* Records of a pinned root. The name of a resource or index is a word. */
+enum shmc_status shmc_catalogue_count(const struct shmc_span *span, const struct shmc_pinned *at,
+                                      uint64_t *count);
+enum shmc_status shmc_record_load(const struct shmc_span *span, const struct shmc_pinned *at,
+                                  uint64_t id, struct shmc_record *record, shmc_offset *indices);
+enum shmc_status shmc_record_index_load(const struct shmc_span *span, shmc_offset indices,
+                                        uint64_t index, struct shmc_record_index *loaded);
+
+/* ---- seats.c: the owner's side ------------------------------------------------------------- */
+
+/* How many seats a checked header has; 0 if it is not one. */
+uint64_t shmc_seats_count(const struct shmc_segment *seats);
+/* Seat `index` of a segment that holds more than `index` seats. */
+struct shmc_seat *shmc_seat_at(const struct shmc_segment *seats, uint64_t index);
+/* Takes a seat for the reader through reader->seat_fd, and cleans what a dead predecessor left
+ * there. BUSY: all are taken. */
+enum shmc_status shmc_seat_claim(struct shmc_reader *reader, const struct shmc_segment *seats);
+/* Gives it back. Never to be called in a forked child: that would drop the parent's lock. */
+void shmc_seat_leave(struct shmc_reader *reader);
+
+/* ---- seats.c: the writer's side. Nothing that is loaded there is trusted -------------------- */
+
+/* Posts to every sleeper that waits for a resource in `interest` (bit id & 63); returns to how
+ * many seats. The caller's full fence stands between the publication and this call. */
+uint64_t shmc_seats_wake(const struct shmc_segment *seats, uint64_t seat_count, uint64_t interest);
+/* Wakes every seat, announced or not. After a takeover: the predecessor may have died between a
+ * publication and its post. */
+void shmc_seats_wake_all(const struct shmc_segment *seats, uint64_t seat_count);
+
+/* The distinct acknowledged pins, ascending. */
+#define SHMC_PIN_LIST 256u
+struct shmc_pin_list {
+    uint64_t pins[SHMC_PIN_LIST];
+    size_t count;
+    bool more;            /* there are others above the last: take all of those as pinned */
+    uint64_t oldest_seat; /* that holds pins[0]; meaningless if count is 0 */
+};
+/* A pin is acknowledged if it is at most super->latest and shmc_valid(). The caller's full fence
+ * stands between the publication (or the retiring) and this call. */
+void shmc_seats_pins(const struct shmc_segment *seats, uint64_t seat_count,
+                     const struct shmc_super *super, struct shmc_pin_list *list);
+/* Frees the seats of the dead: those in use whose lock can be taken through lock_fd, which is an
+ * open file description that serves nothing else. Returns how many. */
+uint64_t shmc_seats_reap(const struct shmc_segment *seats, uint64_t seat_count, int lock_fd);
+
+/* ---- wake.c ----------------------------------------------------------------------------- */
+
+/* Changes a seat's word if somebody announced sleep on it, and wakes all who wait on it. */
+void shmc_post(shmc_atomic32 *semaphore);
+uint64_t shmc_monotonic_ns(void);
+
+/* ---- ring.c ------------------------------------------------------------------------- */
+
+struct shmc_delta {
+    uint64_t number, generation;
+    uint32_t resource;
+    uint8_t kind, flags;
+    shmc_word key, version, old_value, new_value; /* SHMC_NOTHING where there is none */
+    uint64_t shard;
+};
+
+/*
+ * Copies deltas [cursor, ...) of a pinned root into `deltas`. OK with *count >= 1; EMPTY at
+ * the head; LAPPED if the cursor is before the window or the writer came round: go on
+ * with the difference against this root, from its head. A cursor beyond head is LAPPED too.
+ */
+enum shmc_status shmc_ring_take(const struct shmc_reader *reader, const struct shmc_pinned *at,
+                                uint64_t cursor, struct shmc_delta *deltas, size_t capacity,
+                                size_t *count);
+
+/* ---- value.c: bytes as numbers that order like them -------------------------------------- */
+
+/* Up to 8 bytes from `start`, big-endian, zeros behind the end: orders as the bytes do. */
+uint64_t shmc_string_be64(const struct shmc_span *span, const struct shmc_string *string,
+                          uint32_t start);
+uint64_t shmc_bytes_be64(const uint8_t *bytes, size_t length, size_t start);
+
+/* ---- tree.c: searching -------------------------------------------------------------- */
+
+/* A tree's keys are one string word (primary) or two (index: value, then key). In memory they
+ * are compared as bytes: the string, or value NUL key. */
+struct shmc_tree_kind {
+    unsigned key_words;
+    unsigned payload_words; /* of a leaf's entry */
+};
+extern const struct shmc_tree_kind shmc_primary; /* key -> value, extra */
+extern const struct shmc_tree_kind shmc_index;   /* value, key -> */
+
+struct shmc_entry {
+    shmc_word words[4]; /* primary: key, value, extra; index: value, key */
+};
+
+/* OK, NOT_FOUND, CORRUPT (what was read cannot be: stale or broken; validate to tell). */
+enum shmc_status shmc_tree_find(const struct shmc_span *span, const struct shmc_tree_kind *kind,
+                                shmc_offset top, const uint8_t *key, size_t length,
+                                struct shmc_entry *entry);
+
+struct shmc_cursor {
+    const struct shmc_span *span;
+    const struct shmc_tree_kind *kind;
+    unsigned depth; /* levels in use; 0 = at the end */
+    struct {
+        shmc_offset node;
+        uint32_t level, index;
+    } path[SHMC_MAX_HEIGHT];
+};
+
+/* To the first entry >= key (length 0: the first of all). OK or CORRUPT. */
+enum shmc_status shmc_cursor_seek(struct shmc_cursor *cursor, const struct shmc_span *span,
+                                  const struct shmc_tree_kind *kind, shmc_offset top,
+                                  const uint8_t *key, size_t length);
+/* OK, EMPTY at the end, CORRUPT. */
+enum shmc_status shmc_cursor_next(struct shmc_cursor *cursor, struct shmc_entry *entry);
+
+/* ---- arena.c: blocks (writer only from here on) ----------------------------------------- */
+
+struct shmc_page {
+    uint64_t *meta;      /* per slot: count | link << 32 (see arena.c) */
+    uint32_t used;       /* slots not free; for a large block: its pages */
+    uint32_t free_head;  /* slot + 1 of the first free slot never or formerly used */
+    uint32_t next, prev; /* among pages of the class with room; page + 1 */
+    uint16_t class_id;
+    uint16_t fresh; /* slots ever handed out: the rest was never touched */
+};
+
+struct shmc_arena {
+    struct shmc_segment *data;
+    struct shmc_super *super;
+    struct shmc_heap *heap;
+    struct shmc_page *pages;
+    uint32_t page_count, page_capacity;
+    uint32_t first_page;  /* number of the page at arena_offset */
+    uint32_t *room;       /* per class: page + 1 of a page with a free slot */
+    uint32_t *reciprocal; /* per class: 2^32 / size, rounded up */
+    struct shmc_list empties; /* pages that fell empty while they were held */
+    uint64_t *free_pages; /* bitmap of pages that belong to nobody */
+    uint32_t free_page_count, free_page_hint;
+    uint64_t used_bytes;  /* blocks handed out, limbo included */
+    uint64_t reused_bytes;
+    bool hold_pages;      /* a batch is open: pages stay with their class */
+};
+
+enum shmc_status shmc_arena_create(struct shmc_arena *arena, struct shmc_segment *data,
+                                   struct shmc_heap *heap);
+void shmc_arena_destroy(struct shmc_arena *arena);
+enum shmc_status shmc_arena_alloc(struct shmc_arena *arena, uint64_t size, shmc_offset *block);
+void shmc_arena_free(struct shmc_arena *arena, shmc_offset block);
+uint64_t shmc_arena_block_size(const struct shmc_arena *arena, shmc_offset block);
+/* Count and link of a block: private, two 32-bit halves. */
+uint64_t *shmc_arena_meta(const struct shmc_arena *arena, shmc_offset block);
+uint64_t shmc_arena_high_water(const struct shmc_arena *arena);
+/* Whether an offset is that of a block handed out once (verification). */
+bool shmc_arena_is_block(const struct shmc_arena *arena, shmc_offset block);
+/* While held, no page changes its class (A3). */
+void shmc_arena_hold(struct shmc_arena *arena, bool hold);
+
+/* A block's meta: count in the low half, link (granule of the next block of a list) above. */
+#define SHMC_META_FREE 0xffffffffu  /* not handed out */
+#define SHMC_META_LIMBO 0xfffffffeu /* retired, waiting */
+#define SHMC_META_DEAD 0xfffffff0u  /* | tag: count fell to 0, children not yet dropped */
+static inline uint32_t shmc_granule(shmc_offset block)
+{
+    return (uint32_t)(block >> 3);
+}
+
+/* ---- intern.c: the table of equals ------------------------------------------------------ */
+
+struct shmc_intern {
+    uint64_t *entries; /* granule << 32 | tag << 29 | hash; 0 = empty */
+    uint64_t capacity, count;
+    uint64_t seed[4];
+};
+enum shmc_status shmc_intern_create(struct shmc_intern *table, struct shmc_heap *heap,
+                                    uint64_t seed);
+void shmc_intern_destroy(struct shmc_intern *table, struct shmc_heap *heap);
+
+/* ---- reclaim.c ------------------------------------------------------------------------- */
+
+struct shmc_limbo_group {
+    uint64_t retired; /* generation from which nobody new can reach the blocks */
+    uint32_t first, last;
+    uint64_t bytes;
+};
+struct shmc_limbo {
+    struct shmc_limbo_group *groups; /* a queue, oldest first */
+    size_t start, count, capacity;
+    uint64_t bytes;
+};
+
+/* ---- values.c, writer.c: building values, changing resources (state: writer.h) ------------- */
+
+/* Value construction. Children must be words of this writer that are alive (counted, or made
+ * in this batch). What nobody counts by the end of the batch is freed with it. */
+enum shmc_status shmc_make_string(struct shmc_writer *writer, const uint8_t *bytes, size_t length,
+                                  uint32_t flags, shmc_word *word);
+enum shmc_status shmc_make_number(struct shmc_writer *writer, uint64_t kind, uint64_t bits,
+                                  shmc_word *word);
+enum shmc_status shmc_make_array(struct shmc_writer *writer, const shmc_word *words, size_t count,
+                                 shmc_word *word);
+enum shmc_status shmc_make_shape(struct shmc_writer *writer, const shmc_word *keys, size_t count,
+                                 shmc_offset *shape);
+enum shmc_status shmc_make_object(struct shmc_writer *writer, shmc_offset shape,
+                                  const shmc_word *words, size_t count, shmc_word *word);
+/* Whether a block is in the table of equals now, so that its word may be used as a child. */
+bool shmc_is_live(const struct shmc_writer *writer, shmc_offset block);
+const struct shmc_span *shmc_writer_span(const struct shmc_writer *writer);
+struct shmc_heap *shmc_writer_heap(struct shmc_writer *writer);
+bool shmc_in_batch(const struct shmc_writer *writer);
+uint64_t shmc_writer_instance(const struct shmc_writer *writer);
+/* Counts batches begun, changes made in this one, and shapes that ever died: what a cache of
+ * words beside the writer must look at before it trusts itself. */
+uint64_t shmc_batch_number(const struct shmc_writer *writer);
+uint64_t shmc_batch_changes(const struct shmc_writer *writer);
+uint64_t shmc_shape_deaths(const struct shmc_writer *writer);
+
+/* The flags a string's bytes call for; false if they are not UTF-8. */
+bool shmc_string_flags(const uint8_t *bytes, size_t length, uint32_t *flags);
+
+/* One change of the open batch. emitted: values of indices without a path, one array word
+ * (of string words) or SHMC_NOTHING per such index, in order. */
+struct shmc_change {
+    uint32_t resource;
+    const uint8_t *key;
+    size_t key_length;
+    shmc_word value;
+    shmc_word version; /* string word or SHMC_NOTHING */
+    uint64_t shard;
+    const shmc_word *emitted;
+    size_t emitted_count;
+};
+/* The current value of a key in the open batch (or published): NOT_FOUND if none. */
+enum shmc_status shmc_current(struct shmc_writer *writer, uint32_t resource, const uint8_t *key,
+                              size_t key_length, shmc_word *value);
+enum shmc_status shmc_put(struct shmc_writer *writer, const struct shmc_change *change);
+enum shmc_status shmc_stage(struct shmc_writer *writer, const struct shmc_change *change);
+/* The indices whose values come from outside, in order; returns how many. */
+size_t shmc_external_indices(const struct shmc_writer *writer, uint32_t resource,
+                             uint32_t indices[SHMC_MAX_INDICES]);
+/* An index value as it stands in the tree: NUL and \1 escaped. *length <= 2 * length. */
+size_t shmc_index_escape(const uint8_t *bytes, size_t length, uint8_t *to);
+size_t shmc_index_unescape(uint8_t *bytes, size_t length);
+
+#endif

@@ -1,0 +1,84 @@
+/*
+ * mutants.h - essential steps of the protocols, removable in a test build.
+ *
+ * A test that was never seen to fail proves little. Each step below can be taken out
+ * with -DSHMC_MUTANT_<name>; the test named beside it must then turn red. Without such
+ * a flag the macros are the plain code.
+ *
+ *   SHMC_UNLESS(NAME, statement)    the statement, unless its mutant is built
+ *   SHMC_CHECKED(NAME, condition)   the condition, or true if its mutant is built
+ *
+ *   NO_READER_FENCE  full fence after storing a pin or announcing sleep
+ *   NO_WRITER_FENCE  full fence between a publication and looking at SEATS
+ *   NO_STAMP_CHECK   second look at a slot's stamp
+ *   NO_ROOT_CHECK    latest < g + 7 after a root slot was copied
+ *   NO_RETIRE_WAIT   retired blocks wait for the pins that may lead to them
+ *   NO_FLOOR_CHECK   the floor is looked at after a value was copied
+ *   NO_UNDO          an aborted batch gives back what it took
+ *   NO_ANNOUNCE      a sleeper says that it sleeps
+ *   NO_RECHECK       and looks once more before it does
+ *   NO_POST_COUNT    a post changes the word that a sleeper is about to wait on for good
+ */
+#ifndef SHMC_MUTANTS_H
+#define SHMC_MUTANTS_H
+
+#define SHMC_UNLESS(name, statement)                                                              \
+    do {                                                                                          \
+        if (SHMC_KEEP_##name) {                                                                   \
+            statement;                                                                            \
+        }                                                                                         \
+    } while (0)
+#define SHMC_CHECKED(name, condition) (!SHMC_KEEP_##name || (condition))
+
+#ifdef SHMC_MUTANT_NO_READER_FENCE
+#define SHMC_KEEP_NO_READER_FENCE 0
+#else
+#define SHMC_KEEP_NO_READER_FENCE 1
+#endif
+#ifdef SHMC_MUTANT_NO_WRITER_FENCE
+#define SHMC_KEEP_NO_WRITER_FENCE 0
+#else
+#define SHMC_KEEP_NO_WRITER_FENCE 1
+#endif
+#ifdef SHMC_MUTANT_NO_STAMP_CHECK
+#define SHMC_KEEP_NO_STAMP_CHECK 0
+#else
+#define SHMC_KEEP_NO_STAMP_CHECK 1
+#endif
+#ifdef SHMC_MUTANT_NO_ROOT_CHECK
+#define SHMC_KEEP_NO_ROOT_CHECK 0
+#else
+#define SHMC_KEEP_NO_ROOT_CHECK 1
+#endif
+#ifdef SHMC_MUTANT_NO_RETIRE_WAIT
+#define SHMC_KEEP_NO_RETIRE_WAIT 0
+#else
+#define SHMC_KEEP_NO_RETIRE_WAIT 1
+#endif
+#ifdef SHMC_MUTANT_NO_FLOOR_CHECK
+#define SHMC_KEEP_NO_FLOOR_CHECK 0
+#else
+#define SHMC_KEEP_NO_FLOOR_CHECK 1
+#endif
+#ifdef SHMC_MUTANT_NO_UNDO
+#define SHMC_KEEP_NO_UNDO 0
+#else
+#define SHMC_KEEP_NO_UNDO 1
+#endif
+#ifdef SHMC_MUTANT_NO_ANNOUNCE
+#define SHMC_KEEP_NO_ANNOUNCE 0
+#else
+#define SHMC_KEEP_NO_ANNOUNCE 1
+#endif
+#ifdef SHMC_MUTANT_NO_RECHECK
+#define SHMC_KEEP_NO_RECHECK 0
+#else
+#define SHMC_KEEP_NO_RECHECK 1
+#endif
+#ifdef SHMC_MUTANT_NO_POST_COUNT
+#define SHMC_KEEP_NO_POST_COUNT 0
+#else
+#define SHMC_KEEP_NO_POST_COUNT 1
+#endif
+
+#endif

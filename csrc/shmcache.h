@@ -1,0 +1,212 @@
+/*
+ * shmcache.h - the C core's public face and its manual.
+ *
+ * Caveats first
+ *   - One thread at a time may use a writer. A reader may be used by several.
+ *   - A word read under a pin means something only while that pin is held, and only
+ *     after shmc_reader_valid() said so for the generation (rule V3 of value.h).
+ *   - A child of fork() may not use its parent's handles: see shmc_forked().
+ *   - Memory comes in from outside: the core never maps (segment.c apart) and
+ *     allocates only the private tables of a handle, through its heap.
+ *
+ * Statuses: SHMC_OK is 0. EMPTY, LAPPED, TIMEOUT, INTERRUPTED, NOT_FOUND and STALE are
+ * answers; the rest are errors, after which everything is as it was before the call.
+ * A result is written through the last pointers, and only with SHMC_OK unless said.
+ */
+#ifndef SHMCACHE_H
+#define SHMCACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* cffi: begin */
+enum shmc_status {
+    SHMC_OK = 0,
+    SHMC_EMPTY,       /* nothing after the cursor */
+    SHMC_LAPPED,      /* deltas between the cursor and the window are gone */
+    SHMC_TIMEOUT,     /* the time limit passed */
+    SHMC_INTERRUPTED, /* a signal came: let its handler run, then call again */
+    SHMC_NOT_FOUND,   /* no such key, resource or index */
+    SHMC_STALE,       /* the generation is no longer valid: its pin was revoked */
+    SHMC_FULL,        /* the arena's maximum is reached */
+    SHMC_NO_SPACE,    /* the file system behind the segment is full (errno kept) */
+    SHMC_NO_MEMORY,   /* the handle's heap refused */
+    SHMC_BUSY,        /* held by another process: the writer's lock, a batch, all seats */
+    SHMC_FENCED,      /* another writer took over: this one must stop */
+    SHMC_CORRUPT,     /* what was read cannot be: verify, rebuild */
+    SHMC_VERSION,     /* another layout, build or boot */
+    SHMC_LIMIT,       /* longer, deeper or more than the format holds */
+    SHMC_INVALID,     /* an argument that cannot be */
+    SHMC_FORKED,      /* the handle belongs to the parent process */
+    SHMC_CLOSED,      /* the handle is closed */
+    SHMC_SYSTEM       /* a system call failed (errno kept) */
+};
+
+const char *shmc_status_text(enum shmc_status status);
+
+/* ---- segment.c: the only mapping ------------------------------------------------ */
+
+struct shmc_segment {
+    uint8_t *base;      /* mapped at its maximal size once; never moves */
+    uint64_t max_size;
+    uint64_t file_size; /* bytes with memory behind them */
+    int fd;
+    int writable;
+};
+
+/* Maps `fd` (the caller keeps owning it) over max_size bytes of address space. */
+enum shmc_status shmc_segment_map(int fd, uint64_t max_size, int writable,
+                                  struct shmc_segment *segment);
+/* Puts memory behind the bytes up to `size`. NO_SPACE leaves all as before. */
+enum shmc_status shmc_segment_extend(struct shmc_segment *segment, uint64_t size);
+void shmc_segment_unmap(struct shmc_segment *segment);
+/* Open-file-description locks on one byte: BUSY if another description holds it. */
+enum shmc_status shmc_lock_byte(int fd, uint64_t byte);
+enum shmc_status shmc_unlock_byte(int fd, uint64_t byte);
+/* OK if nobody holds the byte, BUSY if somebody does. Display only: racy. */
+enum shmc_status shmc_probe_byte(int fd, uint64_t byte);
+
+/* ---- process.c: what must happen at fork ------------------------------------------- */
+
+/* A word that is 1 here and 0 in every child of fork() (the kernel wipes its page).
+ * NULL where the system refuses. One per process; never freed. */
+const uint64_t *shmc_fork_word(void);
+/* The child of a fork closes `fd` at once, so that it cannot keep a lock alive. */
+enum shmc_status shmc_close_in_child(int fd);
+void shmc_keep_in_child(int fd); /* takes it back, before close(fd) */
+
+/* ---- writer.c: the one who writes ---------------------------------------------------- */
+
+struct shmc_writer;
+
+struct shmc_writer_settings {
+    uint64_t max_size;       /* of DATA, address space; at most 32 GiB */
+    uint64_t ring_slots;     /* a power of two; the window holds at most half */
+    uint64_t ring_bytes;     /* what old versions may retain; 0 = a quarter of the live bytes,
+                                between 1 and 64 MiB */
+    uint64_t garbage_bytes;  /* pinned garbage before pins are revoked; 0 = max_size / 4 */
+    uint64_t instance;       /* random, not 0 */
+    uint64_t seed;           /* random: the key of the table of equals */
+    uint8_t boot_id[16];
+};
+
+struct shmc_stats {
+    uint64_t generation, head, tail;
+    uint64_t reachable_bytes; /* blocks that trees, window or records lead to */
+    uint64_t value_bytes;     /* of these: values, keys, shapes */
+    uint64_t tree_bytes;      /* of these: nodes, records, catalogue */
+    uint64_t limbo_bytes;     /* unreachable, and a pin may still lead there */
+    uint64_t free_bytes;
+    uint64_t high_water_bytes; /* the part of the arena that was ever used */
+    uint64_t file_bytes;
+    uint64_t private_bytes; /* the writer's own tables */
+    uint64_t ring_bytes;    /* retained by old versions, as charged */
+    uint64_t floor, kept, revoked, reused_bytes;
+    uint64_t commits, deltas, relists, wakes;
+    uint64_t blocks;
+};
+
+/* Formats an empty DATA segment (already extended to at least shmc_data_minimum()). */
+uint64_t shmc_data_minimum(const struct shmc_writer_settings *settings);
+enum shmc_status shmc_data_format(struct shmc_segment *data,
+                                  const struct shmc_writer_settings *settings);
+/* Whether these bytes are a DATA segment of this build and boot. */
+enum shmc_status shmc_data_check_header(const struct shmc_segment *data, const uint8_t boot_id[16],
+                                        uint64_t *instance);
+
+/* Becomes the writer of a formatted DATA segment. The caller holds the writer's lock,
+ * and keeps `data` and `seats` mapped until shmc_writer_destroy(). */
+enum shmc_status shmc_writer_create(struct shmc_segment *data, struct shmc_segment *seats,
+                                    const struct shmc_writer_settings *settings,
+                                    struct shmc_writer **writer);
+void shmc_writer_destroy(struct shmc_writer *writer);
+
+/* Resources and indices. Ids count from 0 in the order of declaration and stay. */
+enum shmc_status shmc_declare_resource(struct shmc_writer *writer, const char *name,
+                                       size_t name_length, uint32_t *id);
+enum shmc_status shmc_find_resource(struct shmc_writer *writer, const char *name,
+                                    size_t name_length, uint32_t *id);
+/* path: "spec.nodeName", "metadata.ownerReferences[*].uid", "metadata.labels" (emits k=v);
+ * NULL: the values come from outside with each put. Existing objects are back-filled from a
+ * path at once, as part of the open batch. */
+enum shmc_status shmc_declare_index(struct shmc_writer *writer, uint32_t resource,
+                                    const char *name, size_t name_length, const char *path,
+                                    size_t path_length, uint32_t *index);
+enum shmc_status shmc_set_state(struct shmc_writer *writer, uint32_t resource, uint64_t state);
+enum shmc_status shmc_set_version(struct shmc_writer *writer, uint32_t resource,
+                                  const char *version, size_t length);
+
+/* Batches. Everything between begin and commit becomes visible as one generation; abort
+ * leaves no trace, and so does any error inside commit. */
+enum shmc_status shmc_begin(struct shmc_writer *writer);
+enum shmc_status shmc_commit(struct shmc_writer *writer, uint64_t now_ns);
+enum shmc_status shmc_abort(struct shmc_writer *writer);
+
+/* Deletes a key. NOT_FOUND is an answer. version may be NULL; flags: SHMC_FLAG_UNKNOWN. */
+enum shmc_status shmc_delete(struct shmc_writer *writer, uint32_t resource, const char *key,
+                             size_t key_length, const char *version, size_t version_length,
+                             uint32_t flags);
+
+/* Staged replacement of a resource: objects are staged (shmc_stage, core.h) in batches that
+ * publish nothing; the swap is one generation. */
+enum shmc_status shmc_replace_begin(struct shmc_writer *writer, uint32_t resource);
+enum shmc_status shmc_replace_finish(struct shmc_writer *writer, uint32_t resource,
+                                     const char *version, size_t version_length);
+enum shmc_status shmc_replace_cancel(struct shmc_writer *writer, uint32_t resource);
+
+/* Regular duties: heartbeat, seats of the dead, reclaiming. At least every 250 ms. */
+enum shmc_status shmc_tend(struct shmc_writer *writer, uint64_t now_ns);
+/* Gives back what no pin needs any more, now. */
+enum shmc_status shmc_reclaim(struct shmc_writer *writer);
+/* Shortens the window to nothing, so that only live objects stay (tests, shutdown). */
+enum shmc_status shmc_drop_window(struct shmc_writer *writer);
+void shmc_writer_stats(const struct shmc_writer *writer, struct shmc_stats *stats);
+/* Every invariant I1..I7 and the private tables against a walk from the root. On CORRUPT,
+ * `what` says which fact does not hold. */
+enum shmc_status shmc_check(const struct shmc_writer *writer, char *what, size_t what_size);
+
+/* ---- seats.c: who reads ---------------------------------------------------------------- */
+
+uint64_t shmc_seats_size(uint64_t seat_count);
+enum shmc_status shmc_seats_format(struct shmc_segment *seats, uint64_t seat_count,
+                                   uint64_t instance);
+enum shmc_status shmc_seats_check_header(const struct shmc_segment *seats, uint64_t *instance);
+
+struct shmc_seat_info {
+    uint64_t index, pid, incarnation, interest, cursor, taken, lapped, oldest_pin, pins;
+    int asleep, in_use;
+};
+enum shmc_status shmc_seat_info(const struct shmc_segment *seats, uint64_t index,
+                                struct shmc_seat_info *info);
+
+/* ---- reader.c: one process's reading ----------------------------------------------------- */
+
+struct shmc_reader;
+
+/* Claims a seat and attaches. data is mapped read-only, seats read-write; both stay mapped
+ * until shmc_reader_destroy(). seats may be NULL: then nothing can be pinned or waited for,
+ * and the reader serves tools that look at a dead cache. BUSY: all seats are taken. */
+enum shmc_status shmc_reader_create(const struct shmc_segment *data, struct shmc_segment *seats,
+                                    struct shmc_reader **reader);
+/* Gives the seat back, unless forked (then only the private memory is freed). */
+void shmc_reader_destroy(struct shmc_reader *reader);
+int shmc_reader_seat(const struct shmc_reader *reader);
+uint64_t shmc_reader_latest(const struct shmc_reader *reader);
+uint64_t shmc_reader_pins(const struct shmc_reader *reader);
+/* For display: where this process's slowest consumer is. */
+void shmc_reader_report(struct shmc_reader *reader, uint64_t cursor, uint64_t taken,
+                        uint64_t lapped);
+
+/* ---- wake.c: sleeping until something happens ------------------------------------------------ */
+
+/* Sleeps until a generation after `seen` changed a resource in `interest` (bit id & 63), until
+ * timeout_ns passed on the monotonic clock (negative: for ever) or a signal came. Returns at
+ * once if there is something already. May be called by several threads. */
+enum shmc_status shmc_wait(struct shmc_reader *reader, uint64_t interest, uint64_t seen,
+                           int64_t timeout_ns);
+/* Ends the sleep of every thread of this process in shmc_wait (they see TIMEOUT or OK). */
+void shmc_wake_self(struct shmc_reader *reader);
+/* cffi: end */
+
+#endif

@@ -1,0 +1,266 @@
+/*
+ * value.h - one decoded JSON value in one 64-bit word, and how to read it safely.
+ *
+ *   63                                             3 2   0
+ *   +-----------------------------------------------+-----+
+ *   |  payload                                      | tag |
+ *   +-----------------------------------------------+-----+
+ *     0 constant   payload 0 is "nothing here"; null, false, true, [] and {}
+ *     1 integer    61 bits, signed
+ *     2 short      bits 3..5 length, bytes in 8..63: UTF-8 of at most 7 bytes
+ *     3 double     whose low three bits are 0: the bits themselves | tag
+ *     4 string   \
+ *     5 number    | offset of a block (a multiple of 8) | tag
+ *     6 array     |
+ *     7 object   /
+ *
+ * Two words of one arena are equal if and only if the values are (equal blocks are
+ * stored once, and each value has one spelling).
+ *
+ * Reading. A reader may be looking at a block that the writer reuses now (its pin
+ * was revoked) or at bytes that somebody else wrote. So:
+ *   V1  each arena word is loaded once, relaxed, into a local;
+ *   V2  an offset and a length are checked against the span before use;
+ *   V3  what was copied counts only after shmc_valid() of the view's generation;
+ *   V4  counts, depths and the number of nodes followed are bounded.
+ * The functions here do V1 and V2 and return false (or 0) for what cannot be; the
+ * caller does V3 and V4.
+ */
+#ifndef SHMC_VALUE_H
+#define SHMC_VALUE_H
+
+#include "layout.h"
+
+enum shmc_tag {
+    SHMC_TAG_CONSTANT = 0,
+    SHMC_TAG_INTEGER = 1,
+    SHMC_TAG_SHORT = 2,
+    SHMC_TAG_DOUBLE = 3,
+    SHMC_TAG_STRING = 4,
+    SHMC_TAG_NUMBER = 5,
+    SHMC_TAG_ARRAY = 6,
+    SHMC_TAG_OBJECT = 7,
+};
+#define SHMC_TAG_SHAPE SHMC_TAG_CONSTANT /* only inside the table of equals */
+
+#define SHMC_NOTHING UINT64_C(0)
+#define SHMC_NULL (UINT64_C(1) << 3)
+#define SHMC_FALSE (UINT64_C(2) << 3)
+#define SHMC_TRUE (UINT64_C(3) << 3)
+#define SHMC_EMPTY_ARRAY (UINT64_C(4) << 3)
+#define SHMC_EMPTY_OBJECT (UINT64_C(5) << 3)
+
+#define SHMC_SHORT_MAX 7u
+#define SHMC_INTEGER_MAX ((INT64_C(1) << 60) - 1)
+#define SHMC_INTEGER_MIN (-(INT64_C(1) << 60))
+
+/* Flags beside a string's length. */
+#define SHMC_STRING_WIDE 0x80000000u    /* not all ASCII */
+#define SHMC_STRING_ESCAPES 0x40000000u /* JSON needs an escape in it */
+#define SHMC_STRING_LENGTH 0x3fffffffu
+
+/* Kinds of a number block. */
+#define SHMC_NUMBER_INT64 1u
+#define SHMC_NUMBER_UINT64 2u
+#define SHMC_NUMBER_DOUBLE 3u
+
+static inline unsigned shmc_tag(shmc_word word)
+{
+    return (unsigned)(word & 7u);
+}
+
+static inline bool shmc_is_block(shmc_word word)
+{
+    return (word & 7u) >= SHMC_TAG_STRING;
+}
+
+static inline shmc_offset shmc_block_of(shmc_word word)
+{
+    return word & ~UINT64_C(7);
+}
+
+static inline bool shmc_integer_fits(int64_t value)
+{
+    return value >= SHMC_INTEGER_MIN && value <= SHMC_INTEGER_MAX;
+}
+
+static inline shmc_word shmc_integer_word(int64_t value)
+{
+    return ((uint64_t)value << 3) | SHMC_TAG_INTEGER;
+}
+
+static inline int64_t shmc_integer_value(shmc_word word)
+{
+    return (int64_t)word >> 3;
+}
+
+static inline bool shmc_double_fits(uint64_t bits)
+{
+    return (bits & 7u) == 0;
+}
+
+static inline shmc_word shmc_short_word(const void *bytes, size_t length)
+{
+    uint64_t payload = 0;
+
+    assert(length <= SHMC_SHORT_MAX);
+    memcpy(&payload, bytes, length); /* little endian: byte 0 lands in bits 0..7 */
+    return payload << 8 | (uint64_t)length << 3 | SHMC_TAG_SHORT;
+}
+
+static inline size_t shmc_short_length(shmc_word word)
+{
+    return (size_t)(word >> 3 & 7u);
+}
+
+/* Writes 8 bytes; the first shmc_short_length() of them count. */
+static inline void shmc_short_bytes(shmc_word word, uint8_t bytes[8])
+{
+    const uint64_t payload = word >> 8;
+
+    memcpy(bytes, &payload, 8);
+}
+
+/* The readable part of DATA: base, and how many bytes have memory behind them. */
+struct shmc_span {
+    const uint8_t *base;
+    uint64_t size;
+};
+
+static inline bool shmc_in_span(const struct shmc_span *span, shmc_offset offset, uint64_t length)
+{
+    return (offset & 7u) == 0 && offset >= SHMC_RING_OFFSET && offset <= span->size &&
+           length <= span->size - offset;
+}
+
+/* The caller has checked the offset (V2). */
+static inline uint64_t shmc_load_at(const struct shmc_span *span, shmc_offset offset)
+{
+    return shmc_word_load(span->base + offset);
+}
+
+static inline uint64_t shmc_padded(uint64_t length)
+{
+    return (length + 7u) & ~UINT64_C(7);
+}
+
+/* A string found: either its bytes are in the word, or in a block of DATA. */
+struct shmc_string {
+    shmc_offset block;  /* 0: short, the bytes are in word */
+    shmc_word word;
+    uint32_t length;
+    uint32_t flags;
+};
+
+static inline bool shmc_string_open(const struct shmc_span *span, shmc_word word,
+                                    struct shmc_string *string)
+{
+    string->word = word;
+    string->block = 0;
+    string->flags = 0;
+    if (shmc_tag(word) == SHMC_TAG_SHORT) {
+        string->length = (uint32_t)shmc_short_length(word);
+        return true;
+    }
+    string->block = shmc_block_of(word);
+    if (shmc_tag(word) != SHMC_TAG_STRING || !shmc_in_span(span, string->block, 8))
+        return false;
+    const uint32_t head = (uint32_t)shmc_load_at(span, string->block);
+    string->length = head & SHMC_STRING_LENGTH;
+    string->flags = head & ~SHMC_STRING_LENGTH;
+    return shmc_in_span(span, string->block, 4 + (uint64_t)string->length);
+}
+
+/*
+ * Copies `length` bytes from `start` of an open string. Only relaxed loads of whole
+ * words; never reads behind the padded block. Returns the OR of all bytes copied,
+ * so that a caller who was promised ASCII can tell.
+ */
+uint8_t shmc_string_copy(const struct shmc_span *span, const struct shmc_string *string,
+                         uint32_t start, uint32_t length, uint8_t *to);
+
+/* Compares `length` bytes from `start` with `bytes`: -1, 0, 1 as memcmp. */
+int shmc_string_compare(const struct shmc_span *span, const struct shmc_string *string,
+                        uint32_t start, uint32_t length, const uint8_t *bytes);
+
+struct shmc_array {
+    shmc_offset words; /* offset of the first element */
+    uint64_t count;
+};
+
+static inline bool shmc_array_open(const struct shmc_span *span, shmc_word word,
+                                   struct shmc_array *array)
+{
+    const shmc_offset block = shmc_block_of(word);
+
+    array->words = block + 8;
+    array->count = 0;
+    if (word == SHMC_EMPTY_ARRAY)
+        return true;
+    if (shmc_tag(word) != SHMC_TAG_ARRAY || !shmc_in_span(span, block, 8))
+        return false;
+    array->count = shmc_load_at(span, block);
+    return array->count <= span->size / 8 && shmc_in_span(span, block, 8 + array->count * 8);
+}
+
+struct shmc_object {
+    shmc_offset words; /* offset of the first value */
+    shmc_offset shape; /* 0 for {} */
+    uint64_t shape_id; /* never reused: what per-process caches are keyed by */
+    uint64_t count;
+};
+
+static inline bool shmc_object_open(const struct shmc_span *span, shmc_word word,
+                                    struct shmc_object *object)
+{
+    const shmc_offset block = shmc_block_of(word);
+
+    object->words = block + 8;
+    object->shape = 0;
+    object->shape_id = 0;
+    object->count = 0;
+    if (word == SHMC_EMPTY_OBJECT)
+        return true;
+    if (shmc_tag(word) != SHMC_TAG_OBJECT || !shmc_in_span(span, block, 8))
+        return false;
+    object->shape = shmc_load_at(span, block);
+    if (!shmc_in_span(span, object->shape, 16))
+        return false;
+    object->shape_id = shmc_load_at(span, object->shape);
+    object->count = shmc_load_at(span, object->shape + 8);
+    return object->count <= span->size / 8 && shmc_in_span(span, block, 8 + object->count * 8) &&
+           shmc_in_span(span, object->shape, 16 + object->count * 8);
+}
+
+/* The key word number `index` of an open object; index < count. */
+static inline shmc_word shmc_object_key(const struct shmc_span *span,
+                                        const struct shmc_object *object, uint64_t index)
+{
+    return shmc_load_at(span, object->shape + 16 + index * 8);
+}
+
+static inline bool shmc_number_open(const struct shmc_span *span, shmc_word word, uint64_t *kind,
+                                    uint64_t *bits)
+{
+    const shmc_offset block = shmc_block_of(word);
+
+    if (shmc_tag(word) == SHMC_TAG_DOUBLE) {
+        *kind = SHMC_NUMBER_DOUBLE;
+        *bits = word & ~UINT64_C(7);
+        return true;
+    }
+    if (shmc_tag(word) != SHMC_TAG_NUMBER || !shmc_in_span(span, block, 16))
+        return false;
+    *kind = shmc_load_at(span, block);
+    *bits = shmc_load_at(span, block + 8);
+    return *kind >= SHMC_NUMBER_INT64 && *kind <= SHMC_NUMBER_DOUBLE;
+}
+
+/*
+ * Finds the value of a key in an object by comparing bytes; SHMC_NOTHING if it has
+ * no such key. For paths of indices; views look keys up by shape instead.
+ */
+shmc_word shmc_object_find(const struct shmc_span *span, shmc_word word, const uint8_t *key,
+                           uint32_t length);
+
+#endif

@@ -1,0 +1,158 @@
+/*
+ * segment.c - a file as memory, and locks on its bytes. The only mmap of segments.
+ *
+ * A segment is mapped once, over its maximal size; the file behind it grows under
+ * the map. What lies between the file's end and the map's end is address space only:
+ * touching it is SIGBUS. Who reads or writes therefore stays below file_size, and
+ * file_size rises only after posix_fallocate() has put memory behind the bytes: a
+ * full /dev/shm is an error here and never a signal later.
+ *
+ * Locks belong to the open file description (F_OFD_*), not to the process: the kernel
+ * drops them when the last descriptor of the description is closed, however the
+ * process ends and whatever pid namespace it lived in.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core.h"
+
+#define EXTEND_STEP (UINT64_C(4) << 20)
+
+static enum shmc_status file_bytes(int fd, uint64_t *size)
+{
+    struct stat file;
+
+    if (fstat(fd, &file) != 0)
+        return SHMC_SYSTEM;
+    if (!S_ISREG(file.st_mode) || file.st_size < 0)
+        return SHMC_INVALID;
+    *size = (uint64_t)file.st_size;
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_segment_map(int fd, uint64_t max_size, int writable,
+                                  struct shmc_segment *segment)
+{
+    const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+    uint64_t size = 0;
+
+    if (max_size == 0 || max_size > INT64_MAX)
+        return SHMC_INVALID;
+    const enum shmc_status status = file_bytes(fd, &size);
+    if (status != SHMC_OK)
+        return status;
+    void *base = mmap(NULL, (size_t)max_size, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (base == MAP_FAILED)
+        return SHMC_SYSTEM;
+    segment->base = base;
+    segment->max_size = max_size;
+    segment->file_size = size < max_size ? size : max_size;
+    segment->fd = fd;
+    segment->writable = writable != 0;
+    return SHMC_OK;
+}
+
+/*
+ * Memory for [from, to). In steps: a call that a signal interrupts gives back all it had,
+ * so that one long call would never end under a profiler's timer.
+ */
+static int allocate(int fd, uint64_t from, uint64_t to)
+{
+    int error = 0;
+
+    while (from < to && error == 0) {
+        const uint64_t step = to - from < EXTEND_STEP ? to - from : EXTEND_STEP;
+        do {
+            error = posix_fallocate(fd, (off_t)from, (off_t)step);
+        } while (error == EINTR);
+        from += step;
+    }
+    return error;
+}
+
+enum shmc_status shmc_segment_extend(struct shmc_segment *segment, uint64_t size)
+{
+    if (size <= segment->file_size)
+        return SHMC_OK;
+    if (!segment->writable)
+        return SHMC_INVALID;
+    if (size > segment->max_size)
+        return SHMC_FULL;
+    const int error = allocate(segment->fd, segment->file_size, size);
+    if (error != 0) {
+        /* Nobody was told of the bytes behind file_size: give them back. */
+        (void)!ftruncate(segment->fd, (off_t)segment->file_size);
+        errno = error;
+        return error == ENOSPC ? SHMC_NO_SPACE : SHMC_SYSTEM;
+    }
+    segment->file_size = size;
+    return SHMC_OK;
+}
+
+void shmc_segment_unmap(struct shmc_segment *segment)
+{
+    if (segment->base != NULL)
+        munmap(segment->base, (size_t)segment->max_size);
+    segment->base = NULL;
+    segment->max_size = 0;
+    segment->file_size = 0;
+    segment->fd = -1;
+}
+
+uint64_t shmc_segment_bytes(const struct shmc_segment *segment)
+{
+    uint64_t size = 0;
+
+    if (segment->fd < 0)
+        return segment->file_size; /* not a file: memory lent by a test */
+    return file_bytes(segment->fd, &size) == SHMC_OK ? size : 0;
+}
+
+/* One OFD operation on one byte; *type is the lock wanted, and what F_OFD_GETLK found. */
+static enum shmc_status lock_operation(int fd, int command, uint64_t byte, short *type)
+{
+    struct flock range;
+    int result;
+
+    if (byte > INT64_MAX - 1)
+        return SHMC_INVALID;
+    memset(&range, 0, sizeof range); /* l_pid must be 0 */
+    range.l_type = *type;
+    range.l_whence = SEEK_SET;
+    range.l_start = (off_t)byte;
+    range.l_len = 1;
+    do {
+        result = fcntl(fd, command, &range);
+    } while (result != 0 && errno == EINTR);
+    if (result != 0)
+        return errno == EAGAIN || errno == EACCES ? SHMC_BUSY : SHMC_SYSTEM;
+    *type = range.l_type;
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_lock_byte(int fd, uint64_t byte)
+{
+    short type = F_WRLCK;
+
+    return lock_operation(fd, F_OFD_SETLK, byte, &type);
+}
+
+enum shmc_status shmc_unlock_byte(int fd, uint64_t byte)
+{
+    short type = F_UNLCK;
+
+    return lock_operation(fd, F_OFD_SETLK, byte, &type);
+}
+
+enum shmc_status shmc_probe_byte(int fd, uint64_t byte)
+{
+    short type = F_WRLCK;
+    const enum shmc_status status = lock_operation(fd, F_OFD_GETLK, byte, &type);
+
+    if (status != SHMC_OK)
+        return status;
+    return type == F_UNLCK ? SHMC_OK : SHMC_BUSY;
+}

@@ -1,0 +1,448 @@
+/*
+ * arena.c - blocks of DATA: handing out and taking back.
+ *
+ * The arena is a row of pages of 16 KiB. A page belongs to one size class and is cut
+ * into blocks of that size, or it is part of a run of pages that is one large block,
+ * or it belongs to nobody. Nothing about this is written into DATA: free lists,
+ * counts and classes are private tables of the writer, so that a writer that dies
+ * leaves nothing half linked, and a reader that reads a free block sees old bytes.
+ *
+ * A block's meta (64 bits, private): the low half counts the references, or says
+ * FREE, LIMBO or DEAD; the high half links it into one list: of free slots (slot
+ * + 1), or of retired or dead blocks (granule).
+ *
+ * Invariants
+ *   A1  used of a page is the number of its slots whose count is not FREE.
+ *   A2  a page is in its class's room list if and only if it has a free slot.
+ *   A3  while hold_pages is set no page changes its class, so that an address that
+ *       the open batch wrote down keeps its meaning.
+ *   A4  every page below page_count has memory behind it.
+ */
+#include <stdlib.h>
+
+#include "core.h"
+
+#define CLASS_COUNT 86u
+#define CLASS_LARGE 0xfffeu
+#define CLASS_NOBODY 0xffffu
+#define LARGEST_CLASS_SIZE SHMC_PAGE
+#define GROW_STEP (UINT64_C(4) << 20)
+
+static uint32_t class_size(unsigned class_id)
+{
+    static const uint32_t large[] = {2336, 2728, 3272, 4096, 5456, 8192, 16384};
+
+    if (class_id < 31)
+        return 16 + 8 * class_id;
+    if (class_id < 47)
+        return 256 + 16 * (class_id - 30);
+    if (class_id < 63)
+        return 512 + 32 * (class_id - 46);
+    if (class_id < 79)
+        return 1024 + 64 * (class_id - 62);
+    return large[class_id - 79];
+}
+
+static unsigned class_of(uint64_t size)
+{
+    if (size <= 256)
+        return size <= 16 ? 0 : (unsigned)((size - 9) / 8);
+    if (size <= 512)
+        return 30 + (unsigned)((size - 256 + 15) / 16);
+    if (size <= 1024)
+        return 46 + (unsigned)((size - 512 + 31) / 32);
+    if (size <= 2048)
+        return 62 + (unsigned)((size - 1024 + 63) / 64);
+    unsigned class_id = 79;
+    while (class_size(class_id) < size)
+        class_id++;
+    return class_id;
+}
+
+static uint32_t page_of(const struct shmc_arena *arena, shmc_offset block)
+{
+    const uint32_t page = (uint32_t)(block / SHMC_PAGE) - arena->first_page;
+
+    assert(page < arena->page_count);
+    return page;
+}
+
+static uint32_t slot_of(const struct shmc_page *page, shmc_offset block)
+{
+    if (page->class_id == CLASS_LARGE)
+        return 0;
+    return (uint32_t)(block % SHMC_PAGE) / class_size(page->class_id);
+}
+
+uint64_t *shmc_arena_meta(const struct shmc_arena *arena, shmc_offset block)
+{
+    const struct shmc_page *page = &arena->pages[page_of(arena, block)];
+
+    if (page->class_id < CLASS_COUNT) {
+        const uint32_t in_page = (uint32_t)(block % SHMC_PAGE);
+        /* in_page / size, exactly: both are multiples of 8 below 2^14 */
+        return &page->meta[(in_page * (uint64_t)arena->reciprocal[page->class_id]) >> 32];
+    }
+    return &page->meta[0];
+}
+
+uint64_t shmc_arena_block_size(const struct shmc_arena *arena, shmc_offset block)
+{
+    const struct shmc_page *page = &arena->pages[page_of(arena, block)];
+
+    if (page->class_id == CLASS_LARGE)
+        return (uint64_t)page->used * SHMC_PAGE;
+    return class_size(page->class_id);
+}
+
+uint64_t shmc_arena_high_water(const struct shmc_arena *arena)
+{
+    return ((uint64_t)arena->first_page + arena->page_count) * SHMC_PAGE;
+}
+
+bool shmc_arena_is_block(const struct shmc_arena *arena, shmc_offset block)
+{
+    const uint64_t number = block / SHMC_PAGE;
+
+    if ((block & 7u) != 0 || number < arena->first_page ||
+        number - arena->first_page >= arena->page_count)
+        return false;
+    const struct shmc_page *page = &arena->pages[number - arena->first_page];
+    if (page->class_id == CLASS_LARGE)
+        return block % SHMC_PAGE == 0 && page->meta != NULL;
+    if (page->class_id >= CLASS_COUNT)
+        return false;
+    const uint32_t size = class_size(page->class_id);
+    return (block % SHMC_PAGE) % size == 0 && (block % SHMC_PAGE) / size < page->fresh;
+}
+
+/* ---- pages ------------------------------------------------------------------------ */
+
+static bool bit_get(const uint64_t *bits, uint32_t i)
+{
+    return bits[i / 64] >> (i % 64) & 1u;
+}
+
+static void page_to_nobody(struct shmc_arena *arena, uint32_t number)
+{
+    struct shmc_page *page = &arena->pages[number];
+
+    memset(page, 0, sizeof(*page));
+    page->class_id = CLASS_NOBODY;
+    arena->free_pages[number / 64] |= UINT64_C(1) << (number % 64);
+    arena->free_page_count++;
+    if (number < arena->free_page_hint)
+        arena->free_page_hint = number;
+}
+
+static void page_from_nobody(struct shmc_arena *arena, uint32_t number)
+{
+    assert(bit_get(arena->free_pages, number));
+    arena->free_pages[number / 64] &= ~(UINT64_C(1) << (number % 64));
+    arena->free_page_count--;
+}
+
+static enum shmc_status pages_reserve(struct shmc_arena *arena, uint32_t count)
+{
+    if (count <= arena->page_capacity)
+        return SHMC_OK;
+    uint32_t capacity = arena->page_capacity + arena->page_capacity / 4 + 64;
+    if (capacity < count)
+        capacity = count;
+    capacity = (capacity + 63) & ~63u;
+
+    void *pages = shmc_heap_resize(arena->heap, arena->pages,
+                                   arena->page_capacity * sizeof(struct shmc_page),
+                                   capacity * sizeof(struct shmc_page));
+    if (pages == NULL)
+        return SHMC_NO_MEMORY;
+    arena->pages = pages;
+    void *bits = shmc_heap_resize(arena->heap, arena->free_pages, arena->page_capacity / 8,
+                                  capacity / 8);
+    if (bits == NULL) {
+        /* pages are larger than needed: shrink back, so that the sizes agree */
+        arena->pages = shmc_heap_resize(arena->heap, arena->pages,
+                                        capacity * sizeof(struct shmc_page),
+                                        arena->page_capacity * sizeof(struct shmc_page));
+        return SHMC_NO_MEMORY;
+    }
+    arena->free_pages = bits;
+    memset((uint8_t *)bits + arena->page_capacity / 8, 0, (capacity - arena->page_capacity) / 8);
+    arena->page_capacity = capacity;
+    return SHMC_OK;
+}
+
+/* Adds `count` pages behind the last one; they belong to nobody yet. */
+static enum shmc_status pages_grow(struct shmc_arena *arena, uint32_t count)
+{
+    const uint64_t end = shmc_arena_high_water(arena) + (uint64_t)count * SHMC_PAGE;
+    enum shmc_status status = pages_reserve(arena, arena->page_count + count);
+
+    if (status != SHMC_OK)
+        return status;
+    if (end > arena->data->max_size)
+        return SHMC_FULL;
+    if (end > arena->data->file_size) {
+        uint64_t step = arena->data->file_size / 16;
+        step = step > GROW_STEP ? GROW_STEP : step & ~(uint64_t)(SHMC_PAGE - 1);
+        uint64_t size = end + step;
+        if (size > arena->data->max_size)
+            size = arena->data->max_size;
+        status = shmc_segment_extend(arena->data, size);
+        if (status == SHMC_NO_SPACE) /* perhaps there is room for just what is needed */
+            status = shmc_segment_extend(arena->data, end);
+        if (status != SHMC_OK)
+            return status;
+        /* I3; pairs with the acquire in shmc_pin() */
+        shmc_store_release(&arena->super->file_size, arena->data->file_size);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        page_to_nobody(arena, arena->page_count++);
+    return SHMC_OK;
+}
+
+/* The first of `count` neighbouring pages that belong to nobody. */
+static enum shmc_status pages_find(struct shmc_arena *arena, uint32_t count, uint32_t *first)
+{
+    uint32_t run = 0;
+
+    if (arena->free_page_count >= count) {
+        for (uint32_t i = arena->free_page_hint; i < arena->page_count; i++) {
+            if (i % 64 == 0 && run == 0 && arena->free_pages[i / 64] == 0) {
+                i += 63;
+                continue;
+            }
+            run = bit_get(arena->free_pages, i) ? run + 1 : 0;
+            if (run == count) {
+                *first = i + 1 - count;
+                if (count == 1)
+                    arena->free_page_hint = i + 1;
+                return SHMC_OK;
+            }
+        }
+    }
+    /* A run at the very end needs only the rest. */
+    run = 0;
+    while (run < arena->page_count && bit_get(arena->free_pages, arena->page_count - 1 - run))
+        run++;
+    if (run > count)
+        run = count;
+    *first = arena->page_count - run;
+    return pages_grow(arena, count - run);
+}
+
+static void room_add(struct shmc_arena *arena, uint32_t number)
+{
+    struct shmc_page *page = &arena->pages[number];
+    uint32_t *head = &arena->room[page->class_id];
+
+    page->prev = 0;
+    page->next = *head;
+    if (*head != 0)
+        arena->pages[*head - 1].prev = number + 1;
+    *head = number + 1;
+}
+
+static void room_remove(struct shmc_arena *arena, uint32_t number)
+{
+    struct shmc_page *page = &arena->pages[number];
+
+    if (page->prev != 0)
+        arena->pages[page->prev - 1].next = page->next;
+    else
+        arena->room[page->class_id] = page->next;
+    if (page->next != 0)
+        arena->pages[page->next - 1].prev = page->prev;
+    page->next = page->prev = 0;
+}
+
+/* Gives a page to a class (or, with CLASS_LARGE, a run of pages to one block). */
+static enum shmc_status page_assign(struct shmc_arena *arena, unsigned class_id, uint32_t run,
+                                    uint32_t *number)
+{
+    const size_t slots = class_id < CLASS_COUNT ? SHMC_PAGE / class_size(class_id) : 1;
+    uint64_t *meta = shmc_heap_resize(arena->heap, NULL, 0, slots * sizeof(uint64_t));
+
+    if (meta == NULL)
+        return SHMC_NO_MEMORY;
+    const enum shmc_status status = pages_find(arena, run, number);
+    if (status != SHMC_OK) {
+        shmc_heap_resize(arena->heap, meta, slots * sizeof(uint64_t), 0);
+        return status;
+    }
+    for (uint32_t i = 0; i < run; i++) {
+        page_from_nobody(arena, *number + i);
+        arena->pages[*number + i].class_id = CLASS_LARGE;
+    }
+    struct shmc_page *page = &arena->pages[*number];
+    page->class_id = (uint16_t)class_id;
+    page->meta = meta;
+    if (class_id < CLASS_COUNT)
+        room_add(arena, *number);
+    return SHMC_OK;
+}
+
+static void page_release(struct shmc_arena *arena, uint32_t number)
+{
+    struct shmc_page *page = &arena->pages[number];
+    const bool large = page->class_id == CLASS_LARGE;
+    const size_t slots = large ? 1 : SHMC_PAGE / class_size(page->class_id);
+    const uint32_t run = large ? page->used : 1;
+
+    if (!large)
+        room_remove(arena, number);
+    shmc_heap_resize(arena->heap, page->meta, slots * sizeof(uint64_t), 0);
+    for (uint32_t i = 0; i < run; i++)
+        page_to_nobody(arena, number + i);
+}
+
+void shmc_arena_hold(struct shmc_arena *arena, bool hold)
+{
+    arena->hold_pages = hold;
+    if (hold)
+        return;
+    for (size_t i = 0; i < arena->empties.count; i++) {
+        const uint32_t number = (uint32_t)arena->empties.items[i];
+        const struct shmc_page *page = &arena->pages[number];
+        const bool small = page->class_id < CLASS_COUNT && page->used == 0;
+        const bool large = page->class_id == CLASS_LARGE && page->meta != NULL &&
+                           (uint32_t)*page->meta == SHMC_META_FREE;
+
+        if (small || large)
+            page_release(arena, number);
+    }
+    arena->empties.count = 0;
+}
+
+/* ---- blocks ----------------------------------------------------------------------- */
+
+static enum shmc_status alloc_large(struct shmc_arena *arena, uint64_t size, shmc_offset *block)
+{
+    const uint32_t run = (uint32_t)((size + SHMC_PAGE - 1) / SHMC_PAGE);
+    uint32_t number = 0;
+
+    if (size > arena->data->max_size)
+        return SHMC_FULL;
+    const enum shmc_status status = page_assign(arena, CLASS_LARGE, run, &number);
+    if (status != SHMC_OK)
+        return status;
+    struct shmc_page *page = &arena->pages[number];
+    page->used = run;
+    page->meta[0] = 0;
+    arena->used_bytes += (uint64_t)run * SHMC_PAGE;
+    *block = ((uint64_t)arena->first_page + number) * SHMC_PAGE;
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_arena_alloc(struct shmc_arena *arena, uint64_t size, shmc_offset *block)
+{
+    if (size > LARGEST_CLASS_SIZE)
+        return alloc_large(arena, size, block);
+    const unsigned class_id = class_of(size);
+    const uint32_t bytes = class_size(class_id);
+    uint32_t number = 0;
+    uint32_t slot;
+
+    if (arena->room[class_id] == 0) {
+        const enum shmc_status status = page_assign(arena, class_id, 1, &number);
+        if (status != SHMC_OK)
+            return status;
+    } else {
+        number = arena->room[class_id] - 1;
+    }
+    struct shmc_page *page = &arena->pages[number];
+    if (page->free_head != 0) {
+        slot = page->free_head - 1;
+        page->free_head = (uint32_t)(page->meta[slot] >> 32);
+        arena->reused_bytes += bytes;
+    } else {
+        slot = page->fresh++;
+    }
+    page->meta[slot] = 0;
+    page->used++;
+    if (page->free_head == 0 && page->fresh == SHMC_PAGE / bytes)
+        room_remove(arena, number); /* A2 */
+    arena->used_bytes += bytes;
+    *block = ((uint64_t)arena->first_page + number) * SHMC_PAGE + (uint64_t)slot * bytes;
+    return SHMC_OK;
+}
+
+static void page_emptied(struct shmc_arena *arena, uint32_t number)
+{
+    if (!arena->hold_pages) {
+        page_release(arena, number);
+        return;
+    }
+    /* A3. Where the note cannot be made the page just stays with its class. */
+    (void)shmc_list_push(arena->heap, &arena->empties, number);
+}
+
+void shmc_arena_free(struct shmc_arena *arena, shmc_offset block)
+{
+    const uint32_t number = page_of(arena, block);
+    struct shmc_page *page = &arena->pages[number];
+    const uint32_t slot = slot_of(page, block);
+
+    assert((uint32_t)page->meta[slot] != SHMC_META_FREE);
+    arena->used_bytes -= shmc_arena_block_size(arena, block);
+    if (page->class_id == CLASS_LARGE) {
+        page->meta[0] = SHMC_META_FREE;
+        page_emptied(arena, number);
+        return;
+    }
+    const bool was_full =
+        page->free_head == 0 && page->fresh == SHMC_PAGE / class_size(page->class_id);
+    page->meta[slot] = (uint64_t)page->free_head << 32 | SHMC_META_FREE;
+    page->free_head = slot + 1;
+    page->used--;
+    if (was_full)
+        room_add(arena, number);
+    if (page->used == 0)
+        page_emptied(arena, number);
+}
+
+enum shmc_status shmc_arena_create(struct shmc_arena *arena, struct shmc_segment *data,
+                                   struct shmc_heap *heap)
+{
+    memset(arena, 0, sizeof(*arena));
+    arena->data = data;
+    arena->super = (struct shmc_super *)(void *)data->base;
+    arena->heap = heap;
+    arena->first_page = (uint32_t)(arena->super->arena_offset / SHMC_PAGE);
+    const size_t size = CLASS_COUNT * sizeof(uint32_t);
+    arena->room = shmc_heap_resize(heap, NULL, 0, size);
+    arena->reciprocal = shmc_heap_resize(heap, NULL, 0, size);
+    if (arena->room == NULL || arena->reciprocal == NULL) {
+        shmc_arena_destroy(arena);
+        return SHMC_NO_MEMORY;
+    }
+    memset(arena->room, 0, size);
+    for (unsigned i = 0; i < CLASS_COUNT; i++)
+        arena->reciprocal[i] = (uint32_t)((UINT64_C(1) << 32) / class_size(i) + 1);
+    return SHMC_OK;
+}
+
+void shmc_arena_destroy(struct shmc_arena *arena)
+{
+    const size_t size = CLASS_COUNT * sizeof(uint32_t);
+
+    for (uint32_t i = 0; i < arena->page_count; i++) {
+        const struct shmc_page *page = &arena->pages[i];
+        if (page->meta != NULL) {
+            const size_t slots =
+                page->class_id < CLASS_COUNT ? SHMC_PAGE / class_size(page->class_id) : 1;
+            shmc_heap_resize(arena->heap, page->meta, slots * sizeof(uint64_t), 0);
+        }
+    }
+    if (arena->room != NULL)
+        shmc_heap_resize(arena->heap, arena->room, size, 0);
+    if (arena->reciprocal != NULL)
+        shmc_heap_resize(arena->heap, arena->reciprocal, size, 0);
+    if (arena->pages != NULL)
+        shmc_heap_resize(arena->heap, arena->pages,
+                         arena->page_capacity * sizeof(struct shmc_page), 0);
+    if (arena->free_pages != NULL)
+        shmc_heap_resize(arena->heap, arena->free_pages, arena->page_capacity / 8, 0);
+    shmc_list_free(arena->heap, &arena->empties);
+    memset(arena, 0, sizeof(*arena));
+}

@@ -1,0 +1,260 @@
+/*
+ * counts.c - who still needs a block.
+ *
+ * A value block is counted: by the blocks that contain its word, by tree entries, by
+ * slots of the window, by records, and by what is staged. Nodes, records and the
+ * catalogue have one parent and are not counted: a path copy moves their children.
+ *
+ * Invariants
+ *   C1  count of a value block = words that lead to it from living value blocks, tree
+ *       entries, window slots, records and staged objects.
+ *   C2  while a batch is open no count falls: releases are listed (drops) and done
+ *       after the publication, so that a failure anywhere before can be undone.
+ *   C3  a block whose count falls to 0 leaves the table of equals at once, lets go of
+ *       its children, and is retired at the published generation.
+ *   C4  undoing a batch gives back every block and every count it took, in the
+ *       opposite order.
+ */
+#include "writer.h"
+
+static uint64_t *words_of(const struct shmc_writer *writer, shmc_offset block)
+{
+    return (uint64_t *)(void *)(writer->data->base + block);
+}
+
+static uint32_t count_of(uint64_t meta)
+{
+    return (uint32_t)meta;
+}
+
+bool shmc_is_live(const struct shmc_writer *writer, shmc_offset block)
+{
+    return count_of(*shmc_arena_meta(&writer->arena, block)) < SHMC_META_DEAD;
+}
+
+static void block_up(struct shmc_writer *writer, shmc_offset block)
+{
+    uint64_t *meta = shmc_arena_meta(&writer->arena, block);
+
+    assert(count_of(*meta) < SHMC_META_DEAD - 1);
+    *meta += 1;
+}
+
+void shmc_count_up(struct shmc_writer *writer, shmc_word word)
+{
+    if (shmc_is_block(word))
+        block_up(writer, shmc_block_of(word));
+}
+
+enum shmc_status shmc_take(struct shmc_writer *writer, shmc_word word)
+{
+    if (!shmc_is_block(word))
+        return SHMC_OK;
+    const enum shmc_status status = shmc_list_push(&writer->heap, &writer->undo.takes, word);
+    if (status == SHMC_OK)
+        block_up(writer, shmc_block_of(word));
+    return status;
+}
+
+enum shmc_status shmc_drop_later(struct shmc_writer *writer, shmc_word word)
+{
+    if (!shmc_is_block(word))
+        return SHMC_OK;
+    return shmc_list_push(&writer->heap, &writer->undo.drops, word);
+}
+
+enum shmc_status shmc_fresh_block(struct shmc_writer *writer, uint64_t size, unsigned what,
+                                  shmc_offset *block)
+{
+    enum shmc_status status = shmc_list_reserve(&writer->heap, &writer->undo.fresh, 1);
+
+    if (status == SHMC_OK)
+        status = shmc_arena_alloc(&writer->arena, size, block);
+    if (status != SHMC_OK)
+        return status;
+    /* the low three bits of an offset are 0: room for what it is */
+    status = shmc_list_push(&writer->heap, &writer->undo.fresh, *block | what);
+    assert(status == SHMC_OK); /* room was reserved */
+    writer->span.size = writer->data->file_size;
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_node_replaced(struct shmc_writer *writer, shmc_offset block)
+{
+    return shmc_list_push(&writer->heap, &writer->undo.retired, block);
+}
+
+/* ---- children ------------------------------------------------------------------------ */
+
+/* The words inside a value block; *shape is the shape it leans on, or 0. */
+static const uint64_t *children_of(const struct shmc_writer *writer, unsigned tag,
+                                   shmc_offset block, uint64_t *count, shmc_offset *shape)
+{
+    const uint64_t *words = words_of(writer, block);
+
+    *shape = 0;
+    *count = 0;
+    switch (tag) {
+    case SHMC_TAG_ARRAY:
+        *count = words[0];
+        return words + 1;
+    case SHMC_TAG_OBJECT:
+        *shape = words[0];
+        *count = words_of(writer, words[0])[1];
+        return words + 1;
+    case SHMC_TAG_SHAPE:
+        *count = words[1];
+        return words + 2;
+    default:
+        return words;
+    }
+}
+
+static void table_remove(struct shmc_writer *writer, unsigned tag, shmc_offset block)
+{
+    shmc_intern_remove(&writer->intern, writer->data->base, tag, block);
+    writer->shape_deaths += tag == SHMC_TAG_SHAPE;
+}
+
+/* The dead form a stack through their links: a chain of any length needs no memory. */
+struct dead {
+    uint32_t top; /* granule of the block that died last; 0 = none */
+};
+
+static void block_down(struct shmc_writer *writer, struct dead *dead, unsigned tag,
+                       shmc_offset block)
+{
+    uint64_t *meta = shmc_arena_meta(&writer->arena, block);
+
+    assert(count_of(*meta) > 0 && count_of(*meta) < SHMC_META_DEAD);
+    if (count_of(*meta) > 1) {
+        *meta -= 1;
+        return;
+    }
+    table_remove(writer, tag, block); /* C3; before its shape can go */
+    *meta = (uint64_t)dead->top << 32 | SHMC_META_DEAD | tag;
+    dead->top = shmc_granule(block);
+}
+
+void shmc_count_down(struct shmc_writer *writer, shmc_word word)
+{
+    struct dead dead = {0};
+
+    if (!shmc_is_block(word))
+        return;
+    block_down(writer, &dead, shmc_tag(word), shmc_block_of(word));
+    while (dead.top != 0) {
+        const shmc_offset block = (shmc_offset)dead.top << 3;
+        const uint64_t meta = *shmc_arena_meta(&writer->arena, block);
+        const unsigned tag = (unsigned)(meta & 7u);
+        uint64_t count;
+        shmc_offset shape;
+        const uint64_t *words = children_of(writer, tag, block, &count, &shape);
+
+        dead.top = (uint32_t)(meta >> 32);
+        for (uint64_t i = 0; i < count; i++) {
+            if (shmc_is_block(words[i]))
+                block_down(writer, &dead, shmc_tag(words[i]), shmc_block_of(words[i]));
+        }
+        if (shape != 0)
+            block_down(writer, &dead, SHMC_TAG_SHAPE, shape);
+        shmc_retire(writer, block);
+    }
+}
+
+/* ---- what a batch leaves behind ----------------------------------------------------- */
+
+/*
+ * A fresh value that nobody counts: out of the table, its children's counts back,
+ * free. Its children may be fresh themselves; they stand earlier in the list, and
+ * the list is read from its end.
+ */
+static void fresh_free(struct shmc_writer *writer, unsigned tag, shmc_offset block)
+{
+    uint64_t count;
+    shmc_offset shape;
+    const uint64_t *words = children_of(writer, tag, block, &count, &shape);
+
+    table_remove(writer, tag, block);
+    for (uint64_t i = 0; i < count; i++) {
+        if (shmc_is_block(words[i]))
+            *shmc_arena_meta(&writer->arena, shmc_block_of(words[i])) -= 1;
+    }
+    if (shape != 0)
+        *shmc_arena_meta(&writer->arena, shape) -= 1;
+    shmc_arena_free(&writer->arena, block);
+}
+
+void shmc_sweep_fresh(struct shmc_writer *writer)
+{
+    struct shmc_list *fresh = &writer->undo.fresh;
+
+    while (fresh->count > 0) {
+        const uint64_t item = fresh->items[--fresh->count];
+        const shmc_offset block = item & ~UINT64_C(7);
+        const unsigned what = (unsigned)(item & 7u);
+
+        if (what != SHMC_FRESH_NODE && count_of(*shmc_arena_meta(&writer->arena, block)) == 0)
+            fresh_free(writer, what, block);
+    }
+}
+
+void shmc_undo_counts(struct shmc_writer *writer)
+{
+    struct shmc_undo *undo = &writer->undo;
+
+    while (undo->takes.count > 0) {
+        const shmc_word word = undo->takes.items[--undo->takes.count];
+        *shmc_arena_meta(&writer->arena, shmc_block_of(word)) -= 1;
+    }
+    while (undo->fresh.count > 0) {
+        const uint64_t item = undo->fresh.items[--undo->fresh.count];
+        const shmc_offset block = item & ~UINT64_C(7);
+        const unsigned what = (unsigned)(item & 7u);
+
+        /* A node may have been freed within the batch already, and its slot handed out
+         * again: then it stands later in the list, and was met first. */
+        if (count_of(*shmc_arena_meta(&writer->arena, block)) == SHMC_META_FREE)
+            continue;
+        if (what == SHMC_FRESH_NODE) {
+            writer->node_bytes -= shmc_arena_block_size(&writer->arena, block);
+            shmc_arena_free(&writer->arena, block);
+        } else {
+            fresh_free(writer, what, block);
+        }
+    }
+    undo->drops.count = 0;
+    undo->retired.count = 0;
+}
+
+/*
+ * A bounded estimate of what a value alone keeps: its root may stand in the tree and
+ * in one slot, what is below only in it.
+ */
+uint64_t shmc_exclusive_bytes(const struct shmc_writer *writer, shmc_word word)
+{
+    shmc_word stack[256];
+    size_t depth = 0;
+    uint64_t bytes = 0;
+    uint32_t limit = 2;
+
+    if (shmc_is_block(word))
+        stack[depth++] = word;
+    while (depth > 0) {
+        const shmc_word next = stack[--depth];
+        const shmc_offset block = shmc_block_of(next);
+        uint64_t count;
+        shmc_offset shape;
+
+        if (count_of(*shmc_arena_meta(&writer->arena, block)) > limit)
+            continue;
+        limit = 1;
+        bytes += shmc_arena_block_size(&writer->arena, block);
+        const uint64_t *words = children_of(writer, shmc_tag(next), block, &count, &shape);
+        for (uint64_t i = 0; i < count && depth < 256; i++) {
+            if (shmc_is_block(words[i]))
+                stack[depth++] = words[i];
+        }
+    }
+    return bytes;
+}

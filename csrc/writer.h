@@ -1,0 +1,190 @@
+/*
+ * writer.h - what the files of the writer share: its private state.
+ *
+ * Nothing here lives in shared memory. All of it can be rebuilt by a walk from the
+ * last root (trees and valid window slots), which is what makes the writer
+ * crash-only.
+ */
+#ifndef SHMC_WRITER_H
+#define SHMC_WRITER_H
+
+#include "core.h"
+#include "mutants.h"
+
+/* What the open batch has done, so that it can be undone. */
+struct shmc_undo {
+    struct shmc_list fresh;   /* blocks handed out: offset | FRESH_* */
+    struct shmc_list takes;   /* words counted outside of fresh blocks */
+    struct shmc_list drops;   /* words to release once the batch is published */
+    struct shmc_list retired; /* published nodes and records that it replaced */
+};
+#define SHMC_FRESH_VALUE 0u  /* | tag of the value, SHMC_TAG_SHAPE for a shape */
+#define SHMC_FRESH_NODE 1u   /* uncounted: nodes, records, catalogues */
+
+/* A change waiting to become a slot of the ring. */
+struct shmc_pending {
+    uint32_t resource;
+    uint8_t kind, flags;
+    shmc_word key, version, old_value, new_value;
+    uint64_t shard, charge;
+};
+
+/* A resource as it was when the batch first touched it. */
+struct shmc_saved {
+    shmc_word version;
+    uint64_t state, generation, count;
+    shmc_offset primary, record;
+    uint32_t index_count;
+    uint64_t trees[SHMC_MAX_INDICES], counts[SHMC_MAX_INDICES];
+};
+
+struct shmc_wresource {
+    shmc_word name, settings, version;
+    uint64_t state, generation, count;
+    shmc_offset primary, record;
+    struct shmc_windex *indices; /* SHMC_MAX_INDICES of them once there is one */
+    uint32_t index_count;
+    uint64_t delta_count;      /* of the open batch */
+    struct shmc_saved *saved;  /* of the open batch; NULL: untouched */
+    bool dirty;                /* the record must be written anew */
+    bool replacing, finishing; /* objects are being staged; the open batch puts them in place */
+    struct shmc_list staged;   /* three words an object: key, value, extra; counted */
+    size_t staged_before;      /* the open batch */
+};
+
+struct shmc_windex {
+    shmc_word name, settings;
+    shmc_offset tree;
+    uint64_t count;
+    char *path; /* NULL: its values come from outside */
+    size_t path_length;
+};
+
+struct shmc_writer {
+    struct shmc_heap heap;
+    struct shmc_span span; /* the same DATA, as a reader sees it: nobody else writes */
+    struct shmc_segment *data, *seats;
+    struct shmc_super *super;
+    struct shmc_arena arena;
+    struct shmc_intern intern;
+    struct shmc_limbo limbo;
+
+    uint64_t generation; /* published */
+    uint64_t head, tail;
+    shmc_offset catalogue;
+    uint64_t incarnation, ring_mask;
+    uint64_t ring_limit;    /* bytes; 0: by the live bytes */
+    uint64_t garbage_limit; /* bytes */
+    uint32_t *charges;      /* per slot: bytes its old version retains, as charged */
+    uint64_t charged;       /* sum over the window */
+    uint64_t next_id, reserved_id;
+
+    struct shmc_wresource *resources;
+    uint32_t resource_count, resource_capacity, batch_resource_count;
+
+    bool in_batch, poisoned; /* poisoned: can only be aborted */
+    bool forced;             /* publish even if nothing changed */
+    bool drop_window;        /* ... with an empty window */
+    shmc_offset catalogue_before;
+    bool pending_overflow;   /* more changes than half the ring: RELIST */
+    struct shmc_undo undo;
+    struct shmc_pending *pending;
+    size_t pending_count, pending_capacity;
+    uint64_t batch_number, batch_changes, shape_deaths;
+    uint64_t fresh_bytes; /* of values, in the current operation */
+
+    uint8_t *scratch; /* keys of index entries */
+    size_t scratch_size;
+    struct shmc_list words; /* scratch of make_string */
+
+    uint64_t node_bytes; /* handed out to nodes, records, catalogue; limbo not included */
+    uint64_t last_reclaim_ns, last_reap_ns, now_ns;
+    uint64_t limbo_held; /* what the last look at the pins had to leave in limbo */
+    uint64_t seat_count;
+    struct shmc_stats counters; /* revoked, commits, deltas, relists, wakes */
+};
+
+/* value words ------------------------------------------------------------------------ */
+
+/* The plain bytes of a string word; short ones are spread out in `buffer`. */
+const uint8_t *shmc_word_bytes(const struct shmc_writer *writer, shmc_word word,
+                               uint8_t buffer[8], size_t *length);
+
+/* intern.c ---------------------------------------------------------------------------- */
+
+enum shmc_status shmc_intern_reserve(struct shmc_intern *table, struct shmc_heap *heap);
+bool shmc_intern_find(const struct shmc_intern *table, const uint8_t *base, unsigned tag,
+                      const uint64_t *content, size_t count, uint64_t *hash, shmc_offset *block);
+void shmc_intern_add(struct shmc_intern *table, unsigned tag, uint64_t hash, shmc_offset block);
+bool shmc_intern_has(const struct shmc_intern *table, const uint8_t *base, unsigned tag,
+                     shmc_offset block);
+void shmc_intern_remove(struct shmc_intern *table, const uint8_t *base, unsigned tag,
+                        shmc_offset block);
+
+/* counts.c: who still needs a block -------------------------------------------------------- */
+
+/* Hands out a block of the open batch. */
+enum shmc_status shmc_fresh_block(struct shmc_writer *writer, uint64_t size, unsigned what,
+                                  shmc_offset *block);
+/* One more reference, noted for undo. The word must be alive. */
+enum shmc_status shmc_take(struct shmc_writer *writer, shmc_word word);
+/* One reference less, once the batch is published. */
+enum shmc_status shmc_drop_later(struct shmc_writer *writer, shmc_word word);
+/* A published node or record that the batch replaced; a fresh one is freed at once. */
+enum shmc_status shmc_node_replaced(struct shmc_writer *writer, shmc_offset block);
+void shmc_count_up(struct shmc_writer *writer, shmc_word word);
+/* Releases at once: what falls to zero is retired at the published generation. */
+void shmc_count_down(struct shmc_writer *writer, shmc_word word);
+/* Frees what the batch made and nobody counts. */
+void shmc_sweep_fresh(struct shmc_writer *writer);
+void shmc_undo_counts(struct shmc_writer *writer);
+/* Bytes that only `word` leads to, at most; bounded work. */
+uint64_t shmc_exclusive_bytes(const struct shmc_writer *writer, shmc_word word);
+
+/* reclaim.c ------------------------------------------------------------------------------- */
+
+/* Room for one more group, so that retiring cannot fail. */
+enum shmc_status shmc_limbo_reserve(struct shmc_writer *writer);
+void shmc_retire(struct shmc_writer *writer, shmc_offset block);
+void shmc_reclaim_in_steps(struct shmc_writer *writer, uint64_t now_ns);
+void shmc_limbo_destroy(struct shmc_writer *writer);
+
+/* treewrite.c ----------------------------------------------------------------------------- */
+
+/*
+ * Puts an entry; *top is replaced. Where the key was there, its payload is replaced and
+ * the old one returned (existed). Counting is the caller's. Any error but OK poisons.
+ */
+enum shmc_status shmc_tree_put(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
+                               shmc_offset *top, const uint8_t *key, size_t length,
+                               const struct shmc_entry *entry, struct shmc_entry *old,
+                               bool *existed);
+enum shmc_status shmc_tree_delete(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
+                                  shmc_offset *top, const uint8_t *key, size_t length,
+                                  struct shmc_entry *old);
+
+/* indices.c ------------------------------------------------------------------------------- */
+
+/* Brings every index of a resource from one version of an object to the next (either may be
+ * SHMC_NOTHING). key is the primary key's word, alive. */
+enum shmc_status shmc_indices_update(struct shmc_writer *writer, struct shmc_wresource *resource,
+                                     shmc_word key, shmc_word old_value, shmc_word old_extra,
+                                     shmc_word new_value, shmc_word new_extra);
+bool shmc_path_valid(const char *path, size_t length);
+enum shmc_status shmc_index_fill(struct shmc_writer *writer, struct shmc_wresource *resource,
+                                 uint32_t index);
+
+/* writer.c, replace.c: entries whose words are alive ------------------------------------------ */
+
+enum shmc_status shmc_put_entry(struct shmc_writer *writer, uint32_t id,
+                                const struct shmc_entry *entry);
+enum shmc_status shmc_stage_entry(struct shmc_writer *writer, uint32_t id,
+                                  const struct shmc_entry *entry);
+
+/* publish.c ------------------------------------------------------------------------------- */
+
+/* What the batch did, as slots, records and a catalogue; the publication; then the releases. */
+enum shmc_status shmc_publish(struct shmc_writer *writer, uint64_t now_ns);
+struct shmc_slot *shmc_ring_slots(const struct shmc_writer *writer);
+
+#endif

@@ -1,0 +1,466 @@
+/*
+ * check.c - every invariant of layout.h and of the writer's files, by a walk from the
+ * root. Used by tests after each step, and by whoever doubts.
+ *
+ * The walk counts how many words lead to each block, in private memory of half the
+ * arena's size, and compares: counts with the writer's (C1), membership with the table
+ * of equals (T1), bytes with the accounting (I7), order with the trees (N1..N4).
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tree.h"
+#include "writer.h"
+
+#define NODE UINT32_MAX
+
+struct walk {
+    const struct shmc_writer *writer;
+    uint32_t *seen; /* per granule: references, or NODE */
+    struct shmc_heap heap;
+    struct shmc_list todo; /* words whose children were not looked at */
+    uint64_t value_blocks;
+    char *what;
+    size_t what_size;
+    bool broken;
+};
+
+__attribute__((format(printf, 2, 3))) static bool fail(struct walk *walk, const char *format, ...)
+{
+    va_list arguments;
+
+    if (!walk->broken) { /* the first fact is the telling one */
+        va_start(arguments, format);
+        vsnprintf(walk->what, walk->what_size, format, arguments);
+        va_end(arguments);
+    }
+    walk->broken = true;
+    return false;
+}
+
+static const struct shmc_span *span_of(const struct walk *walk)
+{
+    return &walk->writer->span;
+}
+
+static bool block_ok(struct walk *walk, shmc_offset block, const char *kind)
+{
+    if (!shmc_arena_is_block(&walk->writer->arena, block))
+        return fail(walk, "%s at %#llx is not a block", kind, (unsigned long long)block);
+    return true;
+}
+
+/* ---- values --------------------------------------------------------------------------- */
+
+static bool see_block(struct walk *walk, unsigned tag, shmc_offset block)
+{
+    if (!block_ok(walk, block, "value"))
+        return false;
+    uint32_t *seen = &walk->seen[block >> 3];
+    if (*seen == NODE)
+        return fail(walk, "a node at %#llx is used as a value", (unsigned long long)block);
+    if ((*seen)++ > 0)
+        return true;
+    walk->value_blocks++;
+    if (!shmc_intern_has(&walk->writer->intern, walk->writer->data->base, tag, block))
+        return fail(walk, "T1: the block at %#llx (tag %u) is not in the table of equals",
+                    (unsigned long long)block, tag);
+    if (shmc_list_push(&walk->heap, &walk->todo, block | tag) != SHMC_OK)
+        return fail(walk, "no memory to check");
+    return true;
+}
+
+static bool see_word(struct walk *walk, shmc_word word)
+{
+    return !shmc_is_block(word) || see_block(walk, shmc_tag(word), shmc_block_of(word));
+}
+
+static bool see_words(struct walk *walk, shmc_offset first, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        const shmc_word word = shmc_load_at(span_of(walk), first + i * 8);
+        if (word == SHMC_NOTHING)
+            return fail(walk, "nothing where a value should be, at %#llx",
+                        (unsigned long long)(first + i * 8));
+        if (!see_word(walk, word))
+            return false;
+    }
+    return true;
+}
+
+static bool expand(struct walk *walk, uint64_t item)
+{
+    const struct shmc_span *span = span_of(walk);
+    const shmc_offset block = item & ~UINT64_C(7);
+    struct shmc_array array;
+    struct shmc_object object;
+    struct shmc_string string;
+    uint64_t kind, bits;
+
+    switch (item & 7u) {
+    case SHMC_TAG_SHAPE:
+        return see_words(walk, block + 16, shmc_load_at(span, block + 8));
+    case SHMC_TAG_STRING:
+        return shmc_string_open(span, item, &string) || fail(walk, "a broken string");
+    case SHMC_TAG_NUMBER:
+        return shmc_number_open(span, item, &kind, &bits) || fail(walk, "a broken number");
+    case SHMC_TAG_ARRAY:
+        if (!shmc_array_open(span, item, &array))
+            return fail(walk, "a broken array at %#llx", (unsigned long long)block);
+        return see_words(walk, array.words, array.count);
+    default:
+        if (!shmc_object_open(span, item, &object))
+            return fail(walk, "a broken object at %#llx", (unsigned long long)block);
+        return see_block(walk, SHMC_TAG_SHAPE, object.shape) &&
+               see_words(walk, object.words, object.count);
+    }
+}
+
+static bool expand_all(struct walk *walk)
+{
+    while (walk->todo.count > 0) {
+        if (!expand(walk, walk->todo.items[--walk->todo.count]))
+            return false;
+    }
+    return true;
+}
+
+/* ---- trees -------------------------------------------------------------------------------- */
+
+static bool see_node(struct walk *walk, shmc_offset block)
+{
+    if (!block_ok(walk, block, "node"))
+        return false;
+    if (walk->seen[block >> 3] != 0)
+        return fail(walk, "the node at %#llx has two parents", (unsigned long long)block);
+    walk->seen[block >> 3] = NODE;
+    return true;
+}
+
+static int compare_keys(const struct shmc_span *span, const struct shmc_node_key *a,
+                        const struct shmc_node_key *b)
+{
+    for (uint64_t i = 0; i < a->length || i < b->length; i += 8) {
+        const uint64_t x = shmc_node_key_be64(span, a, i);
+        const uint64_t y = shmc_node_key_be64(span, b, i);
+        if (x != y)
+            return x < y ? -1 : 1;
+    }
+    return (a->length > b->length) - (a->length < b->length);
+}
+
+static bool open_key(struct walk *walk, const struct shmc_tree_kind *kind,
+                     const struct shmc_node *node, uint32_t index, struct shmc_node_key *key)
+{
+    const struct shmc_span *span = span_of(walk);
+    const shmc_word words[2] = {shmc_node_word(span, node, 1, index),
+                                shmc_node_word(span, node, 2, index)};
+
+    return shmc_node_key_open(span, kind, words, key) ||
+           fail(walk, "a broken key in the node at %#llx", (unsigned long long)node->offset);
+}
+
+/* N1 and N2 within a node; a leaf's words are counted. */
+static bool check_entries(struct walk *walk, const struct shmc_tree_kind *kind,
+                          const struct shmc_node *node)
+{
+    const struct shmc_span *span = span_of(walk);
+    struct shmc_node_key last, key;
+
+    for (uint32_t i = 0; i < node->count; i++, last = key) {
+        if (!open_key(walk, kind, node, i, &key))
+            return false;
+        if (i > 0 && compare_keys(span, &last, &key) >= 0)
+            return fail(walk, "N1: keys do not rise in the node at %#llx",
+                        (unsigned long long)node->offset);
+        if (shmc_node_word(span, node, 0, i) !=
+            shmc_node_key_be64(span, &key, node->prefix_length))
+            return fail(walk, "N2: a wrong head in the node at %#llx",
+                        (unsigned long long)node->offset);
+        for (uint32_t c = 1; node->level == 0 && c < node->columns; c++) {
+            if (!see_word(walk, shmc_node_word(span, node, c, i)))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* An inner entry's key words are those of its child's first entry (N1), levels fall (N3). */
+static bool check_children(struct walk *walk, const struct shmc_tree_kind *kind,
+                           const struct shmc_node *node, struct shmc_list *nodes)
+{
+    const struct shmc_span *span = span_of(walk);
+    struct shmc_node child;
+
+    for (uint32_t i = 0; i < node->count; i++) {
+        const shmc_offset offset = shmc_node_child(span, node, i);
+
+        if (!shmc_node_open(span, kind, offset, &child) || child.level + 1 != node->level)
+            return fail(walk, "N3: a broken child at %#llx", (unsigned long long)offset);
+        for (uint32_t c = 1; c <= kind->key_words; c++) {
+            if (shmc_node_word(span, node, c, i) != shmc_node_word(span, &child, c, 0))
+                return fail(walk, "N1: an inner key is not its child's first, at %#llx",
+                            (unsigned long long)node->offset);
+        }
+        if (shmc_list_push(&walk->heap, nodes, offset) != SHMC_OK)
+            return fail(walk, "no memory to check");
+    }
+    return true;
+}
+
+/* One node; its children are listed, its entries counted if it is a leaf. */
+static bool check_node(struct walk *walk, const struct shmc_tree_kind *kind, shmc_offset offset,
+                       struct shmc_list *nodes, uint64_t *entries)
+{
+    struct shmc_node node;
+
+    if (!see_node(walk, offset))
+        return false;
+    if (!shmc_node_open(span_of(walk), kind, offset, &node))
+        return fail(walk, "a broken node at %#llx", (unsigned long long)offset);
+    if (!check_entries(walk, kind, &node))
+        return false;
+    if (node.level > 0)
+        return check_children(walk, kind, &node, nodes);
+    *entries += node.count;
+    return true;
+}
+
+static bool check_tree(struct walk *walk, const struct shmc_tree_kind *kind, shmc_offset top,
+                       uint64_t count)
+{
+    struct shmc_list nodes = {0};
+    uint64_t entries = 0;
+    bool ok = true;
+
+    if (top != 0 && shmc_list_push(&walk->heap, &nodes, top) != SHMC_OK)
+        return fail(walk, "no memory to check");
+    while (ok && nodes.count > 0) {
+        const shmc_offset offset = nodes.items[--nodes.count];
+        ok = check_node(walk, kind, offset, &nodes, &entries);
+    }
+    shmc_list_free(&walk->heap, &nodes);
+    if (ok && entries != count)
+        return fail(walk, "a tree of %llu entries says it has %llu", (unsigned long long)entries,
+                    (unsigned long long)count);
+    return ok;
+}
+
+/* Order across nodes, and that each index entry names a key of the primary tree. */
+static bool check_order(struct walk *walk, const struct shmc_tree_kind *kind, shmc_offset top,
+                        shmc_offset primary)
+{
+    const struct shmc_span *span = span_of(walk);
+    struct shmc_cursor cursor;
+    struct shmc_entry entry, found;
+    struct shmc_node_key last, key;
+    uint8_t buffer[8];
+    size_t length;
+    bool first = true;
+
+    if (shmc_cursor_seek(&cursor, span, kind, top, NULL, 0) != SHMC_OK)
+        return fail(walk, "a tree cannot be walked");
+    for (; shmc_cursor_next(&cursor, &entry) == SHMC_OK; first = false, last = key) {
+        if (!shmc_node_key_open(span, kind, entry.words, &key))
+            return fail(walk, "a broken key");
+        if (!first && compare_keys(span, &last, &key) >= 0)
+            return fail(walk, "N1: keys do not rise across nodes");
+        if (kind->key_words < 2)
+            continue;
+        const uint8_t *bytes = shmc_word_bytes(walk->writer, entry.words[1], buffer, &length);
+        if (shmc_tree_find(span, &shmc_primary, primary, bytes, length, &found) != SHMC_OK)
+            return fail(walk, "an index names a key that is not there");
+    }
+    return true;
+}
+
+/* ---- roots ----------------------------------------------------------------------------------- */
+
+static bool check_resource(struct walk *walk, const struct shmc_wresource *resource)
+{
+    const shmc_word words[3] = {resource->name, resource->settings, resource->version};
+
+    for (size_t i = 0; i < 3; i++) {
+        if (!see_word(walk, words[i]))
+            return false;
+    }
+    if (!see_node(walk, resource->record) ||
+        !check_tree(walk, &shmc_primary, resource->primary, resource->count) ||
+        !check_order(walk, &shmc_primary, resource->primary, 0))
+        return false;
+    for (uint32_t i = 0; i < resource->index_count; i++) {
+        const struct shmc_windex *index = &resource->indices[i];
+
+        if (!see_word(walk, index->name) || !see_word(walk, index->settings) ||
+            !check_tree(walk, &shmc_index, index->tree, index->count) ||
+            !check_order(walk, &shmc_index, index->tree, resource->primary))
+            return false;
+    }
+    for (size_t i = 0; i < resource->staged.count; i++) {
+        if (i % 4 < 3 && !see_word(walk, resource->staged.items[i]))
+            return false;
+    }
+    return true;
+}
+
+static bool check_window(struct walk *walk)
+{
+    const struct shmc_writer *writer = walk->writer;
+
+    if (writer->tail > writer->head || writer->head - writer->tail > (writer->ring_mask + 1) / 2)
+        return fail(walk, "I5: the window is too wide");
+    for (uint64_t n = writer->tail; n < writer->head; n++) {
+        const struct shmc_slot *slot = &shmc_ring_slots(writer)[n & writer->ring_mask];
+        const shmc_word words[4] = {shmc_load_racy(&slot->key), shmc_load_racy(&slot->version),
+                                    shmc_load_racy(&slot->old_value),
+                                    shmc_load_racy(&slot->new_value)};
+
+        if (shmc_load_racy(&slot->stamp) != n + 1)
+            return fail(walk, "I5: slot %llu of the window has another stamp",
+                        (unsigned long long)n);
+        for (size_t i = 0; i < 4; i++) {
+            if (!see_word(walk, words[i]))
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool check_root(struct walk *walk)
+{
+    const struct shmc_writer *writer = walk->writer;
+    const struct shmc_super *super = writer->super;
+    const uint64_t latest = shmc_load_acquire(&super->latest);
+    const struct shmc_root *root = &super->roots[latest & (SHMC_ROOTS - 1)];
+    const struct shmc_span *span = span_of(walk);
+
+    if (latest != writer->generation || shmc_load_racy(&root->generation) != latest ||
+        shmc_load_racy(&root->head) != writer->head ||
+        shmc_load_racy(&root->tail) != writer->tail ||
+        shmc_load_racy(&root->catalogue) != writer->catalogue)
+        return fail(walk, "I2: the published root is not the writer's");
+    if (shmc_load_racy(&super->floor) > latest)
+        return fail(walk, "L2: the floor is above the latest generation");
+    if (!see_node(walk, writer->catalogue))
+        return false;
+    if (shmc_load_at(span, writer->catalogue) != writer->resource_count)
+        return fail(walk, "I2: the catalogue has another number of resources");
+    for (uint32_t i = 0; i < writer->resource_count; i++) {
+        const struct shmc_wresource *resource = &writer->resources[i];
+
+        if (shmc_load_at(span, writer->catalogue + 8 + i * 8) != resource->record ||
+            shmc_load_at(span, resource->record + 48) != resource->primary)
+            return fail(walk, "I2: resource %u has another record", i);
+        if (!check_resource(walk, resource))
+            return false;
+    }
+    return check_window(walk) && expand_all(walk);
+}
+
+/* ---- the arena ------------------------------------------------------------------------------- */
+
+struct totals {
+    uint64_t reachable, limbo, free;
+};
+
+static bool check_slot(struct walk *walk, shmc_offset block, uint64_t size, uint32_t count,
+                       struct totals *totals)
+{
+    const uint32_t seen = walk->seen[block >> 3];
+
+    if (count == SHMC_META_FREE) {
+        totals->free += size;
+        return seen == 0 || fail(walk, "C1: a free block at %#llx is reachable",
+                                 (unsigned long long)block);
+    }
+    if (count == SHMC_META_LIMBO) {
+        totals->limbo += size;
+        return seen == 0 || fail(walk, "I1: a retired block at %#llx is reachable",
+                                 (unsigned long long)block);
+    }
+    totals->reachable += size;
+    if (seen == 0)
+        return fail(walk, "leaked: the block at %#llx (count %u) cannot be reached",
+                    (unsigned long long)block, count);
+    if (seen != NODE && seen != count)
+        return fail(walk, "C1: the block at %#llx is led to %u times and counted %u times",
+                    (unsigned long long)block, seen, count);
+    return true;
+}
+
+static bool check_page(struct walk *walk, uint32_t number, struct totals *totals)
+{
+    const struct shmc_arena *arena = &walk->writer->arena;
+    const struct shmc_page *page = &arena->pages[number];
+    const shmc_offset start = ((uint64_t)arena->first_page + number) * SHMC_PAGE;
+
+    if (page->meta == NULL) {
+        if (!(arena->free_pages[number / 64] >> (number % 64) & 1))
+            return true; /* inside a large block */
+        totals->free += SHMC_PAGE;
+        return true;
+    }
+    const uint64_t size = shmc_arena_block_size(arena, start);
+    const uint32_t slots = size >= SHMC_PAGE ? 1 : (uint32_t)(SHMC_PAGE / size);
+    uint32_t used = 0;
+
+    for (uint32_t i = 0; i < slots; i++) {
+        const bool touched = size > SHMC_PAGE || i < page->fresh;
+        const uint32_t count = touched ? (uint32_t)page->meta[i] : SHMC_META_FREE;
+
+        used += count != SHMC_META_FREE;
+        if (!check_slot(walk, start + i * size, size, count, totals))
+            return false;
+    }
+    if (size < SHMC_PAGE)
+        totals->free += SHMC_PAGE - slots * size;
+    if (size <= SHMC_PAGE && used != page->used)
+        return fail(walk, "A1: page %u counts %u of %u blocks", number, page->used, used);
+    return true;
+}
+
+static bool check_arena(struct walk *walk)
+{
+    const struct shmc_writer *writer = walk->writer;
+    struct totals totals = {0};
+    struct shmc_stats stats;
+
+    for (uint32_t i = 0; i < writer->arena.page_count; i++) {
+        if (!check_page(walk, i, &totals))
+            return false;
+    }
+    shmc_writer_stats(writer, &stats);
+    if (totals.reachable + totals.limbo + totals.free != stats.high_water_bytes ||
+        totals.reachable != stats.reachable_bytes || totals.limbo != stats.limbo_bytes)
+        return fail(walk,
+                    "I7: reachable %llu + limbo %llu + free %llu is not the high water %llu "
+                    "(accounted: %llu, %llu)",
+                    (unsigned long long)totals.reachable, (unsigned long long)totals.limbo,
+                    (unsigned long long)totals.free, (unsigned long long)stats.high_water_bytes,
+                    (unsigned long long)stats.reachable_bytes,
+                    (unsigned long long)stats.limbo_bytes);
+    if (walk->value_blocks != writer->intern.count)
+        return fail(walk, "T1: the table of equals has %llu entries for %llu blocks",
+                    (unsigned long long)writer->intern.count,
+                    (unsigned long long)walk->value_blocks);
+    return true;
+}
+
+enum shmc_status shmc_check(const struct shmc_writer *writer, char *what, size_t what_size)
+{
+    struct walk walk = {.writer = writer, .what = what, .what_size = what_size};
+    const uint64_t granules = shmc_arena_high_water(&writer->arena) / 8;
+
+    if (writer->in_batch)
+        return SHMC_BUSY;
+    if (what_size > 0)
+        what[0] = 0;
+    walk.seen = calloc(granules, sizeof(uint32_t));
+    if (walk.seen == NULL)
+        return SHMC_NO_MEMORY;
+    const bool ok = check_root(&walk) && check_arena(&walk);
+    shmc_list_free(&walk.heap, &walk.todo);
+    free(walk.seen);
+    return ok ? SHMC_OK : SHMC_CORRUPT;
+}

@@ -1,0 +1,257 @@
+/*
+ * publish.c - how a batch becomes visible: all of it, by one store.
+ *
+ *   records ▸ catalogue ▸ slots behind head ▸ root slot ▸ latest          (may fail, undone)
+ *   ▸ full fence ▸ post to sleepers ▸ counts of slots, releases, limbo    (cannot fail)
+ *
+ * Invariants
+ *   B1  until latest is stored, nothing that the last root reaches was touched: the
+ *       new slots lie outside of the window (R1), every block is fresh.
+ *   B2  after it nothing can fail: what the rest needs (a limbo group) was reserved.
+ *   B3  a process that another writer fenced off publishes nothing.
+ *   B4  a change that is visible has its slot in the window of the same root, or the
+ *       window holds a RELIST of its resource, or it ends before the change.
+ *
+ * Ordering
+ *   P5  root slot ▸ latest (release); pairs with latest (acquire) ▸ root slot in
+ *       shmc_pin(). The slot was last used eight generations ago; a reader that was
+ *       asleep for so long finds latest beyond its copy, and tries again.
+ *   P1  latest ▸ full fence ▸ sleeping flags and pins.
+ */
+#include "writer.h"
+
+struct shmc_slot *shmc_ring_slots(const struct shmc_writer *writer)
+{
+    return (struct shmc_slot *)(void *)(writer->data->base + SHMC_RING_OFFSET);
+}
+
+static uint64_t window_limit(const struct shmc_writer *writer)
+{
+    return (writer->ring_mask + 1) / 2;
+}
+
+/* ---- records -------------------------------------------------------------------------- */
+
+static enum shmc_status node_alloc(struct shmc_writer *writer, uint64_t size, shmc_offset *block)
+{
+    const enum shmc_status status = shmc_fresh_block(writer, size, SHMC_FRESH_NODE, block);
+
+    if (status == SHMC_OK)
+        writer->node_bytes += shmc_arena_block_size(&writer->arena, *block);
+    return status;
+}
+
+static enum shmc_status record_write(struct shmc_writer *writer, struct shmc_wresource *resource)
+{
+    const uint64_t words[] = {resource->name,       resource->settings, resource->state,
+                              resource->version,    resource->generation, resource->count,
+                              resource->primary,    resource->index_count};
+    shmc_offset block;
+    enum shmc_status status = node_alloc(
+        writer, sizeof(words) + resource->index_count * sizeof(struct shmc_record_index), &block);
+
+    if (status == SHMC_OK && resource->record != 0)
+        status = shmc_node_replaced(writer, resource->record);
+    if (status != SHMC_OK)
+        return status;
+    uint8_t *to = writer->data->base + block;
+    for (size_t i = 0; i < 8; i++, to += 8)
+        shmc_word_store(to, words[i]);
+    for (uint32_t i = 0; i < resource->index_count; i++) {
+        const struct shmc_windex *index = &resource->indices[i];
+        const uint64_t entry[] = {index->name, index->settings, index->count, index->tree};
+        for (size_t k = 0; k < 4; k++, to += 8)
+            shmc_word_store(to, entry[k]);
+    }
+    resource->record = block;
+    return SHMC_OK;
+}
+
+static enum shmc_status catalogue_write(struct shmc_writer *writer)
+{
+    shmc_offset block;
+    enum shmc_status status =
+        node_alloc(writer, 8 + (uint64_t)writer->resource_count * 8, &block);
+
+    if (status == SHMC_OK && writer->catalogue != 0)
+        status = shmc_node_replaced(writer, writer->catalogue);
+    if (status != SHMC_OK)
+        return status;
+    uint8_t *to = writer->data->base + block;
+    shmc_word_store(to, writer->resource_count);
+    for (uint32_t i = 0; i < writer->resource_count; i++)
+        shmc_word_store(to + 8 + i * 8, writer->resources[i].record);
+    writer->catalogue = block;
+    return SHMC_OK;
+}
+
+/* ---- slots ------------------------------------------------------------------------------ */
+
+static void slot_write(struct shmc_writer *writer, uint64_t number,
+                       const struct shmc_pending *change)
+{
+    struct shmc_slot *slot = &shmc_ring_slots(writer)[number & writer->ring_mask];
+
+    shmc_store_racy(&slot->stamp, 0); /* P3 */
+    shmc_fence_release();
+    shmc_store_racy(&slot->generation, writer->generation + 1);
+    shmc_store_racy(&slot->what, change->resource | (uint64_t)change->kind << 32 |
+                                     (uint64_t)change->flags << 40);
+    shmc_store_racy(&slot->key, change->key);
+    shmc_store_racy(&slot->version, change->version);
+    shmc_store_racy(&slot->old_value, change->old_value);
+    shmc_store_racy(&slot->new_value, change->new_value);
+    shmc_store_racy(&slot->shard, change->shard);
+    shmc_store_release(&slot->stamp, number + 1); /* P4 */
+    writer->charges[number & writer->ring_mask] =
+        change->charge > UINT32_MAX ? UINT32_MAX : (uint32_t)change->charge;
+}
+
+/* One mark for each resource that changed too much; its changes are not listed. */
+static void pending_to_relists(struct shmc_writer *writer)
+{
+    size_t kept = 0;
+
+    for (uint32_t i = 0; i < writer->resource_count; i++) {
+        if (writer->resources[i].delta_count == 0)
+            continue;
+        writer->pending[kept++] = (struct shmc_pending){
+            .resource = i, .kind = SHMC_RELIST, .version = writer->resources[i].version};
+        writer->counters.relists++;
+    }
+    writer->pending_count = kept;
+}
+
+/* How far the window must shrink for `added` more deltas; the bytes it then retains. */
+static uint64_t next_tail(const struct shmc_writer *writer, uint64_t added, uint64_t *charged)
+{
+    const uint64_t head = writer->head + added;
+    uint64_t limit = writer->ring_limit;
+    uint64_t tail = writer->tail;
+
+    if (limit == 0) {
+        const uint64_t live = writer->arena.used_bytes - writer->limbo.bytes;
+        limit = (live - (writer->charged < live ? writer->charged : live)) / 4;
+        limit = limit < (UINT64_C(1) << 20) ? UINT64_C(1) << 20 : limit;
+        limit = limit > (UINT64_C(64) << 20) ? UINT64_C(64) << 20 : limit;
+    }
+    *charged = writer->charged;
+    for (size_t i = 0; i < writer->pending_count; i++)
+        *charged += writer->charges[(writer->head + i) & writer->ring_mask];
+    while (tail < head &&
+           (head - tail > window_limit(writer) || *charged > limit || writer->drop_window))
+        *charged -= writer->charges[tail++ & writer->ring_mask];
+    return tail;
+}
+
+/* A slot's words, counted or released: R4. */
+static void slot_count(struct shmc_writer *writer, uint64_t number, bool up)
+{
+    const struct shmc_slot *slot = &shmc_ring_slots(writer)[number & writer->ring_mask];
+    const shmc_word words[4] = {shmc_load_racy(&slot->key), shmc_load_racy(&slot->version),
+                                shmc_load_racy(&slot->old_value),
+                                shmc_load_racy(&slot->new_value)};
+
+    for (size_t i = 0; i < 4; i++) {
+        if (up)
+            shmc_count_up(writer, words[i]);
+        else
+            shmc_count_down(writer, words[i]);
+    }
+}
+
+/* ---- the publication --------------------------------------------------------------------- */
+
+static void root_publish(struct shmc_writer *writer, uint64_t head, uint64_t tail)
+{
+    const uint64_t generation = writer->generation + 1;
+    struct shmc_root *root = &writer->super->roots[generation & (SHMC_ROOTS - 1)];
+
+    for (uint32_t i = 0; i < writer->resource_count; i++) {
+        if (writer->resources[i].delta_count > 0)
+            shmc_store_racy(&writer->super->activity[i & (SHMC_ACTIVITY - 1)], generation);
+    }
+    shmc_store_racy(&root->generation, generation);
+    shmc_store_racy(&root->head, head);
+    shmc_store_racy(&root->tail, tail);
+    shmc_store_racy(&root->high_water, shmc_arena_high_water(&writer->arena));
+    shmc_store_racy(&root->catalogue, writer->catalogue);
+    shmc_store_release(&writer->super->latest, generation); /* P5 */
+    SHMC_UNLESS(NO_WRITER_FENCE, shmc_fence_full());        /* P1 */
+    writer->generation = generation;
+}
+
+static void post(struct shmc_writer *writer)
+{
+    uint64_t interest = 0;
+
+    for (uint32_t i = 0; i < writer->resource_count; i++) {
+        if (writer->resources[i].delta_count > 0)
+            interest |= UINT64_C(1) << (i & (SHMC_ACTIVITY - 1));
+    }
+    if (writer->seats != NULL && interest != 0)
+        writer->counters.wakes += shmc_seats_wake(writer->seats, writer->seat_count, interest);
+}
+
+/* What the publication let go of. Nothing here can fail (B2). */
+static void release(struct shmc_writer *writer, uint64_t old_head, uint64_t old_tail)
+{
+    struct shmc_undo *undo = &writer->undo;
+    const uint64_t first = writer->tail > old_head ? writer->tail : old_head;
+
+    for (uint64_t n = first; n < writer->head; n++)
+        slot_count(writer, n, true);
+    for (size_t i = 0; i < undo->drops.count; i++)
+        shmc_count_down(writer, undo->drops.items[i]);
+    for (uint64_t n = old_tail; n < old_head && n < writer->tail; n++)
+        slot_count(writer, n, false);
+    for (size_t i = 0; i < undo->retired.count; i++) {
+        writer->node_bytes -= shmc_arena_block_size(&writer->arena, undo->retired.items[i]);
+        shmc_retire(writer, undo->retired.items[i]);
+    }
+    undo->takes.count = undo->drops.count = undo->retired.count = 0;
+    shmc_sweep_fresh(writer);
+}
+
+enum shmc_status shmc_publish(struct shmc_writer *writer, uint64_t now_ns)
+{
+    const uint64_t old_head = writer->head, old_tail = writer->tail;
+    enum shmc_status status = shmc_limbo_reserve(writer); /* B2 */
+    bool dirty = writer->forced;
+
+    if (status != SHMC_OK)
+        return status;
+    for (uint32_t i = 0; i < writer->resource_count; i++) {
+        struct shmc_wresource *resource = &writer->resources[i];
+        if (!resource->dirty)
+            continue;
+        dirty = true;
+        resource->generation = writer->generation + 1;
+        status = record_write(writer, resource);
+        if (status != SHMC_OK)
+            return status;
+    }
+    if (!dirty) { /* nothing becomes visible; what was staged stays, or is let go */
+        release(writer, old_head, old_tail);
+        return SHMC_OK;
+    }
+    status = catalogue_write(writer);
+    if (status != SHMC_OK)
+        return status;
+    if (writer->pending_overflow)
+        pending_to_relists(writer);
+    for (size_t i = 0; i < writer->pending_count; i++)
+        slot_write(writer, writer->head + i, &writer->pending[i]);
+    if (shmc_load_racy(&writer->super->incarnation) != writer->incarnation)
+        return SHMC_FENCED; /* B3 */
+    const uint64_t tail = next_tail(writer, writer->pending_count, &writer->charged);
+    writer->head += writer->pending_count;
+    writer->tail = tail;
+    root_publish(writer, writer->head, tail);
+    post(writer);
+    release(writer, old_head, old_tail);
+    writer->counters.commits++;
+    writer->counters.deltas += writer->head - old_head;
+    shmc_reclaim_in_steps(writer, now_ns);
+    return SHMC_OK;
+}

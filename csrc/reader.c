@@ -1,0 +1,416 @@
+/*
+ * reader.c - one process's reading: pins, roots, and the records that a root leads to.
+ *
+ * A reader hangs a note "I am looking at generation g" on its seat, and then makes sure
+ * that g was still the latest when the note hung there. From then on the writer keeps
+ * what g reaches - or raises the floor past g, which every later validation notices.
+ * The pin is a request, the floor is the truth (rule V3).
+ *
+ * Invariants
+ *   R1  a pin slot of the seat is nonzero exactly while the private count of that slot
+ *       is (a retry inside shmc_pin() apart).
+ *   R2  a user of generation g holds a slot whose generation is at most g. With more than
+ *       16 distinct ones the newest share the lowest's slot, which stays until all its
+ *       users are gone.
+ *   R3  a slot whose generation was revoked protects nothing. When slots run out it is
+ *       taken over; its serial changes, so that the late unpin of a former user, who
+ *       reads only StaleObjectError anyhow, does not touch the new ones.
+ *   R4  what is loaded is range-checked before it is used; a root that fails is CORRUPT.
+ *
+ * Ordering (of shmc_pin, in this order)
+ *   P1  g = latest               acquire <- the writer's release of latest: the root, its
+ *                                blocks and file_size are there
+ *   P2  pin = g
+ *   P3  full fence               <-> the writer's full fence between publishing and
+ *                                shmc_seats_pins(): it sees the pin, or we see its latest
+ *   P4  latest == g again        else retry with the newer one
+ *   P5  copy the root's slot     relaxed words
+ *   P6  acquire fence, then latest < g + 7: the slot was not being rewritten (the writer
+ *       fills slot g & 7 again only after its fence behind publishing g + 7)
+ *   P7  unpin: release -> acquire fence in shmc_seats_pins(): our loads are done before
+ *       the writer reuses anything
+ *
+ * Progress: pinning retries only when something was published in between.
+ *
+ * After fork a child's copy of the lock may be held for ever: every entry tests the fork
+ * word before it touches the lock.
+ */
+#include "core.h"
+#include "mutants.h"
+
+#define PIN_ATTEMPTS 100000u
+#define SERIAL_MASK 0xffffffu
+
+/* ---- the superblock ---------------------------------------------------------------------- */
+
+static enum shmc_status check_geometry(const struct shmc_super *super)
+{
+    const uint64_t slots = super->ring_slots;
+    const uint64_t file_size = shmc_load_acquire(&super->file_size);
+
+    if (slots < 2 || slots > SHMC_MAX_ARENA / sizeof(struct shmc_slot) ||
+        (slots & (slots - 1)) != 0)
+        return SHMC_CORRUPT;
+    const uint64_t ring_end = SHMC_RING_OFFSET + slots * sizeof(struct shmc_slot);
+    const uint64_t arena = (ring_end + SHMC_PAGE - 1) / SHMC_PAGE * SHMC_PAGE;
+    if (super->arena_offset != arena || super->max_size > SHMC_MAX_ARENA ||
+        file_size < arena || file_size > super->max_size)
+        return SHMC_CORRUPT;
+    return SHMC_OK;
+}
+
+static enum shmc_status check_build(const struct shmc_segment *data)
+{
+    const struct shmc_super *super = (const struct shmc_super *)(const void *)data->base;
+
+    if (data->file_size < sizeof *super || super->magic != SHMC_DATA_MAGIC)
+        return SHMC_CORRUPT;
+    if (super->layout_version != SHMC_LAYOUT_VERSION ||
+        super->layout_signature != SHMC_LAYOUT_SIGNATURE)
+        return SHMC_VERSION;
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_data_check_header(const struct shmc_segment *data, const uint8_t boot_id[16],
+                                        uint64_t *instance)
+{
+    const struct shmc_super *super = (const struct shmc_super *)(const void *)data->base;
+    enum shmc_status status = check_build(data);
+
+    if (status == SHMC_OK && memcmp(super->boot_id, boot_id, sizeof super->boot_id) != 0)
+        status = SHMC_VERSION;
+    if (status == SHMC_OK)
+        status = check_geometry(super);
+    /* The file only grows; loaded after file_size, it must be at least as long. */
+    if (status == SHMC_OK && shmc_segment_bytes(data) < shmc_load_racy(&super->file_size))
+        status = SHMC_CORRUPT;
+    if (status == SHMC_OK)
+        *instance = super->instance;
+    return status;
+}
+
+/* ---- a reader's life -------------------------------------------------------------------- */
+
+static enum shmc_status take_seat(struct shmc_reader *reader, const struct shmc_segment *seats)
+{
+    if (seats == NULL)
+        return SHMC_OK;
+    reader->seat_fd = seats->fd;
+    enum shmc_status status = shmc_close_in_child(seats->fd); /* before there is a lock */
+    if (status != SHMC_OK)
+        return status;
+    status = shmc_seat_claim(reader, seats);
+    if (status != SHMC_OK)
+        shmc_keep_in_child(seats->fd);
+    return status;
+}
+
+static enum shmc_status reader_setup(struct shmc_reader *reader, const struct shmc_segment *data,
+                                     const struct shmc_segment *seats)
+{
+    const struct shmc_super *super = (const struct shmc_super *)(const void *)data->base;
+
+    memset(reader, 0, sizeof *reader);
+    reader->super = super;
+    reader->max_size = data->max_size;
+    reader->span.base = data->base;
+    reader->span.size = 0; /* until the first pin */
+    reader->seat_fd = -1;
+    reader->fork_word = shmc_fork_word();
+    if (pthread_mutex_init(&reader->lock, NULL) != 0)
+        return SHMC_NO_MEMORY;
+    const enum shmc_status status = take_seat(reader, seats);
+    if (status != SHMC_OK)
+        pthread_mutex_destroy(&reader->lock);
+    return status;
+}
+
+enum shmc_status shmc_reader_create(const struct shmc_segment *data, struct shmc_segment *seats,
+                                    struct shmc_reader **reader)
+{
+    const struct shmc_super *super = (const struct shmc_super *)(const void *)data->base;
+    struct shmc_heap heap = {0};
+    enum shmc_status status = check_build(data);
+
+    if (status == SHMC_OK)
+        status = check_geometry(super);
+    if (status != SHMC_OK)
+        return status;
+    if (data->max_size < super->arena_offset)
+        return SHMC_INVALID; /* only the header was mapped */
+    struct shmc_reader *made = shmc_heap_resize(&heap, NULL, 0, sizeof *made);
+    if (made == NULL)
+        return SHMC_NO_MEMORY;
+    status = reader_setup(made, data, seats);
+    if (status == SHMC_OK)
+        *reader = made;
+    else
+        shmc_heap_resize(&heap, made, sizeof *made, 0);
+    return status;
+}
+
+void shmc_reader_destroy(struct shmc_reader *reader)
+{
+    struct shmc_heap heap = {.bytes = sizeof *reader};
+
+    if (reader == NULL)
+        return;
+    if (!shmc_reader_forked(reader)) { /* in a child: the lock's state is unknown, the
+                                          descriptor closed, the seat its parent's */
+        if (reader->seat != NULL) {
+            shmc_seat_leave(reader);
+            shmc_keep_in_child(reader->seat_fd);
+        }
+        pthread_mutex_destroy(&reader->lock);
+    }
+    shmc_heap_resize(&heap, reader, sizeof *reader, 0);
+}
+
+int shmc_reader_seat(const struct shmc_reader *reader)
+{
+    return reader->seat == NULL ? -1 : (int)reader->seat_index;
+}
+
+uint64_t shmc_reader_latest(const struct shmc_reader *reader)
+{
+    return shmc_load_acquire(&reader->super->latest); /* P1 */
+}
+
+/* Distinct generations held in the seat. */
+uint64_t shmc_reader_pins(const struct shmc_reader *reader)
+{
+    uint64_t count = 0;
+
+    if (reader->seat == NULL || shmc_reader_forked(reader))
+        return 0;
+    for (unsigned i = 0; i < SHMC_PINS; i++)
+        count += shmc_load_racy(&reader->seat->pins[i]) != 0;
+    return count;
+}
+
+void shmc_reader_report(struct shmc_reader *reader, uint64_t cursor, uint64_t taken,
+                        uint64_t lapped)
+{
+    if (reader->seat == NULL || shmc_reader_forked(reader))
+        return;
+    shmc_store_racy(&reader->seat->cursor, cursor);
+    shmc_store_racy(&reader->seat->taken, taken);
+    shmc_store_racy(&reader->seat->lapped, lapped);
+}
+
+/* ---- pins ------------------------------------------------------------------------------- */
+
+bool shmc_generation_kept(const struct shmc_super *super, uint64_t generation)
+{
+    for (unsigned i = 0; i < SHMC_KEPT; i++) {
+        if (generation != 0 && shmc_load_racy(&super->kept[i]) == generation)
+            return true;
+    }
+    return false;
+}
+
+static unsigned find_slot(const struct shmc_reader *reader, uint64_t generation)
+{
+    for (unsigned i = 0; i < SHMC_PINS; i++) {
+        if (reader->pins[i].generation == generation)
+            return i;
+    }
+    return SHMC_PINS;
+}
+
+/* R3: frees the slots that protect nothing any more. */
+static void take_over_revoked(struct shmc_reader *reader)
+{
+    for (unsigned i = 0; i < SHMC_PINS; i++) {
+        if (shmc_valid(reader->super, reader->pins[i].generation))
+            continue;
+        reader->pins[i].generation = 0;
+        reader->pins[i].count = 0;
+        reader->pins[i].serial = (reader->pins[i].serial + 1) & SERIAL_MASK;
+        shmc_store_release(&reader->seat->pins[i], 0); /* P7 */
+    }
+}
+
+/* The slot that will protect `generation`: its own, a free one, or the lowest (R2). */
+static unsigned choose_slot(struct shmc_reader *reader, uint64_t generation)
+{
+    unsigned slot = find_slot(reader, generation);
+
+    if (slot == SHMC_PINS)
+        slot = find_slot(reader, 0);
+    if (slot == SHMC_PINS) {
+        take_over_revoked(reader);
+        slot = find_slot(reader, 0);
+    }
+    if (slot != SHMC_PINS)
+        return slot;
+    slot = 0;
+    for (unsigned i = 1; i < SHMC_PINS; i++) {
+        if (reader->pins[i].generation < reader->pins[slot].generation)
+            slot = i;
+    }
+    return slot;
+}
+
+/* P2 to P4 for a slot that nobody uses yet; true at once for one in use. */
+static bool hold(struct shmc_reader *reader, unsigned slot, uint64_t generation)
+{
+    if (reader->pins[slot].count != 0)
+        return true;
+    shmc_store_racy(&reader->seat->pins[slot], generation);  /* P2 */
+    SHMC_UNLESS(NO_READER_FENCE, shmc_fence_full());         /* P3 */
+    return shmc_load_acquire(&reader->super->latest) == generation; /* P4 */
+}
+
+/* P5 and P6. EMPTY: it was overtaken, try again. */
+static enum shmc_status copy_root(struct shmc_reader *reader, uint64_t generation,
+                                  struct shmc_pinned *pinned)
+{
+    const struct shmc_super *super = reader->super;
+    const struct shmc_root *root = &super->roots[generation & (SHMC_ROOTS - 1)];
+
+    pinned->generation = shmc_load_racy(&root->generation);
+    pinned->head = shmc_load_racy(&root->head);
+    pinned->tail = shmc_load_racy(&root->tail);
+    pinned->high_water = shmc_load_racy(&root->high_water);
+    pinned->catalogue = shmc_load_racy(&root->catalogue);
+    shmc_fence_acquire(); /* P6 */
+    if (!SHMC_CHECKED(NO_ROOT_CHECK, shmc_load_racy(&super->latest) < generation + SHMC_ROOTS - 1))
+        return SHMC_EMPTY;
+
+    uint64_t size = shmc_load_acquire(&super->file_size);
+    if (size > reader->max_size)
+        size = reader->max_size;
+    if (size > reader->span.size)
+        reader->span.size = size;
+    if (pinned->generation != generation || pinned->tail > pinned->head ||
+        pinned->head - pinned->tail > super->ring_slots / 2 || pinned->high_water > size)
+        return SHMC_CORRUPT; /* R4 */
+    return SHMC_OK;
+}
+
+static enum shmc_status pin_locked(struct shmc_reader *reader, struct shmc_pinned *pinned)
+{
+    enum shmc_status status = SHMC_EMPTY;
+    struct shmc_pinned copy = {.slot = SHMC_PINS};
+    unsigned slot = SHMC_PINS;
+
+    for (unsigned attempt = 0; attempt < PIN_ATTEMPTS && status == SHMC_EMPTY; attempt++) {
+        const uint64_t generation = shmc_load_acquire(&reader->super->latest); /* P1 */
+        if (generation == 0)
+            break;
+        if (reader->seat != NULL) {
+            slot = choose_slot(reader, generation);
+            if (!hold(reader, slot, generation))
+                continue;
+        }
+        status = copy_root(reader, generation, &copy);
+    }
+    if (slot != SHMC_PINS && status != SHMC_OK && reader->pins[slot].count == 0)
+        shmc_store_release(&reader->seat->pins[slot], 0); /* P7 */
+    if (status != SHMC_OK)
+        return SHMC_CORRUPT;
+    if (slot != SHMC_PINS) {
+        if (reader->pins[slot].count++ == 0)
+            reader->pins[slot].generation = copy.generation;
+        copy.slot = slot | reader->pins[slot].serial << 8;
+    }
+    *pinned = copy;
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_pin(struct shmc_reader *reader, struct shmc_pinned *pinned)
+{
+    if (shmc_reader_forked(reader))
+        return SHMC_FORKED;
+    pthread_mutex_lock(&reader->lock);
+    const enum shmc_status status = pin_locked(reader, pinned);
+    pthread_mutex_unlock(&reader->lock);
+    return status;
+}
+
+void shmc_unpin(struct shmc_reader *reader, const struct shmc_pinned *pinned)
+{
+    const unsigned slot = pinned->slot & 0xffu;
+
+    if (slot >= SHMC_PINS || shmc_reader_forked(reader))
+        return;
+    pthread_mutex_lock(&reader->lock);
+    if (reader->pins[slot].serial == pinned->slot >> 8) { /* R3 */
+        assert(reader->pins[slot].count > 0);
+        if (--reader->pins[slot].count == 0) {
+            reader->pins[slot].generation = 0;
+            shmc_store_release(&reader->seat->pins[slot], 0); /* P7 */
+        }
+    }
+    pthread_mutex_unlock(&reader->lock);
+}
+
+/* ---- records ----------------------------------------------------------------------------- */
+
+/* V1; the caller has checked the range. */
+static void load_words(const struct shmc_span *span, shmc_offset from, size_t count, void *to)
+{
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t word = shmc_load_at(span, from + i * 8);
+        memcpy((uint8_t *)to + i * 8, &word, sizeof word);
+    }
+}
+
+enum shmc_status shmc_catalogue_count(const struct shmc_span *span, const struct shmc_pinned *at,
+                                      uint64_t *count)
+{
+    uint64_t found = 0;
+
+    if (at->catalogue != 0) {
+        if (!shmc_in_span(span, at->catalogue, 8))
+            return SHMC_CORRUPT;
+        found = shmc_load_at(span, at->catalogue);
+        if (found > SHMC_MAX_RESOURCES || !shmc_in_span(span, at->catalogue, 8 + found * 8))
+            return SHMC_CORRUPT;
+    }
+    *count = found;
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_record_load(const struct shmc_span *span, const struct shmc_pinned *at,
+                                  uint64_t id, struct shmc_record *record, shmc_offset *indices)
+{
+    struct shmc_record copy;
+    uint64_t count = 0;
+    const enum shmc_status status = shmc_catalogue_count(span, at, &count);
+
+    if (status != SHMC_OK)
+        return status;
+    if (id >= count)
+        return SHMC_NOT_FOUND;
+    const shmc_offset block = shmc_load_at(span, at->catalogue + 8 + id * 8);
+    if (!shmc_in_span(span, block, sizeof copy))
+        return SHMC_CORRUPT;
+    load_words(span, block, sizeof copy / 8, &copy);
+    if (copy.index_count > SHMC_MAX_INDICES ||
+        !shmc_in_span(span, block,
+                      sizeof copy + copy.index_count * sizeof(struct shmc_record_index)) ||
+        (copy.primary != 0 && !shmc_in_span(span, copy.primary, sizeof(struct shmc_node_head))))
+        return SHMC_CORRUPT;
+    *record = copy;
+    *indices = block + sizeof copy;
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_record_index_load(const struct shmc_span *span, shmc_offset indices,
+                                        uint64_t index, struct shmc_record_index *loaded)
+{
+    struct shmc_record_index copy;
+
+    if (index >= SHMC_MAX_INDICES)
+        return SHMC_NOT_FOUND;
+    const shmc_offset at = indices + index * sizeof copy;
+    if (!shmc_in_span(span, at, sizeof copy))
+        return SHMC_CORRUPT;
+    load_words(span, at, sizeof copy / 8, &copy);
+    if (copy.tree != 0 && !shmc_in_span(span, copy.tree, sizeof(struct shmc_node_head)))
+        return SHMC_CORRUPT;
+    *loaded = copy;
+    return SHMC_OK;
+}

@@ -1,0 +1,296 @@
+/*
+ * seats.c - one seat per worker: who sleeps, what is pinned, who died.
+ *
+ * A row of chairs. Who holds the kernel's lock on byte i sits on chair i; everything
+ * written on the chair is a note for others. The owner writes its notes, the writer
+ * reads them after each publication, and clears them away when it can take the lock,
+ * because then the owner is dead.
+ *
+ * Invariants
+ *   S1  only the holder of byte i's lock changes seat i, except that the writer counts
+ *       its semaphore up.
+ *   S2  the incarnation of a seat differs between any two holders.
+ *   S3  the writer trusts nothing here: counts are its own, pins count only between floor
+ *       and latest, any interest or semaphore costs at most one vain wake-up.
+ *   S4  the owner takes its lock through a description of its own; the writer tries it
+ *       through another (two locks of one description never conflict).
+ *
+ * Ordering
+ *   S5  pin, announcement before latest is looked at: full fence in shmc_pin() and
+ *       shmc_wait() <-> the full fence between a publication and the scans here.
+ *   S6  reading through a pin before reuse: release in unpin and leave -> acquire fence at
+ *       the end of shmc_seats_pins().
+ *
+ * Progress: the writer's scans are bounded by the number of seats and wait for nobody.
+ */
+#include <unistd.h>
+
+#include "core.h"
+
+static struct shmc_seats_header *header_of(const struct shmc_segment *seats)
+{
+    return (struct shmc_seats_header *)(void *)seats->base;
+}
+
+struct shmc_seat *shmc_seat_at(const struct shmc_segment *seats, uint64_t index)
+{
+    return (struct shmc_seat *)(void *)(seats->base + SHMC_SEATS_OFFSET) + index;
+}
+
+uint64_t shmc_seats_size(uint64_t seat_count)
+{
+    return SHMC_SEATS_OFFSET + seat_count * sizeof(struct shmc_seat);
+}
+
+enum shmc_status shmc_seats_format(struct shmc_segment *seats, uint64_t seat_count,
+                                   uint64_t instance)
+{
+    struct shmc_seats_header *header = header_of(seats);
+
+    if (seat_count == 0 || seat_count > SHMC_MAX_SEATS || instance == 0 || !seats->writable ||
+        shmc_seats_size(seat_count) > seats->file_size)
+        return SHMC_INVALID;
+    memset(seats->base, 0, (size_t)shmc_seats_size(seat_count));
+    header->layout_version = SHMC_LAYOUT_VERSION;
+    header->layout_signature = SHMC_LAYOUT_SIGNATURE;
+    header->instance = instance;
+    header->seat_count = seat_count;
+    header->magic = SHMC_SEATS_MAGIC;
+    return SHMC_OK;
+}
+
+/* Any worker may scribble here while we look: each word is loaded once. */
+static enum shmc_status check_header(const struct shmc_segment *seats, uint64_t *instance,
+                                     uint64_t *seat_count)
+{
+    const uint64_t build = (uint64_t)SHMC_LAYOUT_SIGNATURE << 32 | SHMC_LAYOUT_VERSION;
+
+    if (seats->file_size < SHMC_SEATS_OFFSET ||
+        shmc_word_load(seats->base + offsetof(struct shmc_seats_header, magic)) !=
+            SHMC_SEATS_MAGIC)
+        return SHMC_CORRUPT;
+    if (shmc_word_load(seats->base + offsetof(struct shmc_seats_header, layout_version)) != build)
+        return SHMC_VERSION;
+    *instance = shmc_word_load(seats->base + offsetof(struct shmc_seats_header, instance));
+    *seat_count = shmc_word_load(seats->base + offsetof(struct shmc_seats_header, seat_count));
+    if (*seat_count == 0 || *seat_count > SHMC_MAX_SEATS ||
+        shmc_seats_size(*seat_count) > seats->file_size)
+        return SHMC_CORRUPT;
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_seats_check_header(const struct shmc_segment *seats, uint64_t *instance)
+{
+    uint64_t found = 0, seat_count = 0;
+    const enum shmc_status status = check_header(seats, &found, &seat_count);
+
+    if (status == SHMC_OK)
+        *instance = found;
+    return status;
+}
+
+uint64_t shmc_seats_count(const struct shmc_segment *seats)
+{
+    uint64_t instance = 0, seat_count = 0;
+
+    return check_header(seats, &instance, &seat_count) == SHMC_OK ? seat_count : 0;
+}
+
+enum shmc_status shmc_seat_info(const struct shmc_segment *seats, uint64_t index,
+                                struct shmc_seat_info *info)
+{
+    if (index >= shmc_seats_count(seats))
+        return SHMC_INVALID;
+    const struct shmc_seat *seat = shmc_seat_at(seats, index);
+    memset(info, 0, sizeof *info);
+    info->index = index;
+    info->pid = shmc_load_racy(&seat->pid);
+    info->incarnation = shmc_load_racy(&seat->incarnation);
+    info->interest = shmc_load_racy(&seat->interest);
+    info->cursor = shmc_load_racy(&seat->cursor);
+    info->taken = shmc_load_racy(&seat->taken);
+    info->lapped = shmc_load_racy(&seat->lapped);
+    info->asleep = (int)(shmc_load32_racy(&seat->semaphore) & 1u);
+    info->in_use = shmc_load_racy(&seat->in_use) != 0;
+    for (unsigned i = 0; i < SHMC_PINS; i++) {
+        const uint64_t pin = shmc_load_racy(&seat->pins[i]);
+        if (pin == 0)
+            continue;
+        info->pins++;
+        if (info->oldest_pin == 0 || pin < info->oldest_pin)
+            info->oldest_pin = pin;
+    }
+    return SHMC_OK;
+}
+
+/* ---- the owner's side --------------------------------------------------------------------- */
+
+static void clear_seat(struct shmc_seat *seat)
+{
+    for (unsigned i = 0; i < SHMC_PINS; i++)
+        shmc_store_release(&seat->pins[i], 0); /* S6 */
+    shmc_store_racy(&seat->interest, 0);
+    shmc_store32_racy(&seat->semaphore, 0);
+}
+
+/* high only rises, and no further than the seats there are (S3: it may be garbage). */
+static void raise_high(struct shmc_seats_header *header, uint64_t index)
+{
+    uint64_t high = shmc_load_racy(&header->high);
+
+    while (high <= index && !shmc_cas(&header->high, high, index + 1))
+        high = shmc_load_racy(&header->high);
+}
+
+static void settle(struct shmc_reader *reader, struct shmc_seat *seat, uint64_t index)
+{
+    const uint64_t incarnation = shmc_load_racy(&seat->incarnation) + 1;
+
+    clear_seat(seat);
+    shmc_store_racy(&seat->incarnation, incarnation); /* S2 */
+    shmc_store_racy(&seat->pid, (uint64_t)getpid());
+    shmc_store_racy(&seat->claimed_ns, shmc_monotonic_ns());
+    shmc_store_racy(&seat->cursor, 0);
+    shmc_store_racy(&seat->taken, 0);
+    shmc_store_racy(&seat->lapped, 0);
+    shmc_store_racy(&seat->in_use, 1);
+    raise_high(reader->seats, index); /* before the first pin: S5 covers both */
+    reader->seat = seat;
+    reader->seat_index = index;
+    reader->incarnation = incarnation;
+}
+
+enum shmc_status shmc_seat_claim(struct shmc_reader *reader, const struct shmc_segment *seats)
+{
+    const uint64_t seat_count = shmc_seats_count(seats);
+
+    if (seat_count == 0)
+        return SHMC_CORRUPT;
+    reader->seats = header_of(seats);
+    for (uint64_t index = 0; index < seat_count; index++) {
+        const enum shmc_status status = shmc_lock_byte(reader->seat_fd, index);
+        if (status == SHMC_OK) {
+            settle(reader, shmc_seat_at(seats, index), index);
+            return SHMC_OK;
+        }
+        if (status != SHMC_BUSY)
+            return status;
+    }
+    return SHMC_BUSY;
+}
+
+void shmc_seat_leave(struct shmc_reader *reader)
+{
+    assert(reader->seat != NULL && !shmc_reader_forked(reader));
+    clear_seat(reader->seat);
+    shmc_store_racy(&reader->seat->in_use, 0);
+    (void)shmc_unlock_byte(reader->seat_fd, reader->seat_index); /* or the close() does it */
+    reader->seat = NULL;
+}
+
+/* ---- the writer's side ---------------------------------------------------------------------- */
+
+static uint64_t high_seats(const struct shmc_segment *seats, uint64_t seat_count)
+{
+    const uint64_t high = shmc_load_racy(&header_of(seats)->high);
+
+    return high < seat_count ? high : seat_count;
+}
+
+uint64_t shmc_seats_wake(const struct shmc_segment *seats, uint64_t seat_count, uint64_t interest)
+{
+    const uint64_t high = high_seats(seats, seat_count);
+    struct shmc_seat *seat = shmc_seat_at(seats, 0);
+    uint64_t woken = 0;
+
+    for (struct shmc_seat *end = seat + high; seat < end; seat++) { /* S5: after the fence */
+        if ((shmc_load32_racy(&seat->semaphore) & 1u) == 0 ||
+            (shmc_load_racy(&seat->interest) & interest) == 0)
+            continue;
+        shmc_post(&seat->semaphore);
+        woken++;
+    }
+    return woken;
+}
+
+void shmc_seats_wake_all(const struct shmc_segment *seats, uint64_t seat_count)
+{
+    const uint64_t high = high_seats(seats, seat_count);
+
+    for (uint64_t index = 0; index < high; index++)
+        shmc_post(&shmc_seat_at(seats, index)->semaphore);
+}
+
+static void note_pin(struct shmc_pin_list *list, uint64_t pin, uint64_t seat)
+{
+    size_t low = 0, high = list->count;
+
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (list->pins[middle] < pin)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low < list->count && list->pins[low] == pin)
+        return;
+    if (list->count == SHMC_PIN_LIST) {
+        list->more = true;
+        if (low == SHMC_PIN_LIST)
+            return;
+        list->count--;
+    }
+    memmove(&list->pins[low + 1], &list->pins[low], (list->count - low) * sizeof list->pins[0]);
+    list->pins[low] = pin;
+    list->count++;
+    if (low == 0)
+        list->oldest_seat = seat;
+}
+
+void shmc_seats_pins(const struct shmc_segment *seats, uint64_t seat_count,
+                     const struct shmc_super *super, struct shmc_pin_list *list)
+{
+    const uint64_t high = high_seats(seats, seat_count);
+    const uint64_t latest = shmc_load_racy(&super->latest);
+
+    list->count = 0;
+    list->more = false;
+    list->oldest_seat = 0;
+    for (uint64_t index = 0; index < high; index++) {
+        const struct shmc_seat *seat = shmc_seat_at(seats, index);
+        for (unsigned i = 0; i < SHMC_PINS; i++) {
+            const uint64_t pin = shmc_load_racy(&seat->pins[i]);
+            if (pin != 0 && pin <= latest && shmc_valid(super, pin)) /* S3 */
+                note_pin(list, pin, index);
+        }
+    }
+    shmc_fence_acquire(); /* S6 */
+}
+
+static bool looks_used(const struct shmc_seat *seat)
+{
+    uint64_t used = shmc_load_racy(&seat->in_use);
+
+    for (unsigned i = 0; i < SHMC_PINS; i++)
+        used |= shmc_load_racy(&seat->pins[i]);
+    return used != 0;
+}
+
+uint64_t shmc_seats_reap(const struct shmc_segment *seats, uint64_t seat_count, int lock_fd)
+{
+    uint64_t reaped = 0;
+
+    for (uint64_t index = 0; index < seat_count; index++) {
+        struct shmc_seat *seat = shmc_seat_at(seats, index);
+        if (!looks_used(seat) || shmc_lock_byte(lock_fd, index) != SHMC_OK)
+            continue;
+        if (looks_used(seat)) { /* still: its owner may have left in the meantime */
+            clear_seat(seat);
+            shmc_store_racy(&seat->incarnation, shmc_load_racy(&seat->incarnation) + 1); /* S2 */
+            shmc_store_racy(&seat->in_use, 0);
+            reaped++;
+        }
+        (void)shmc_unlock_byte(lock_fd, index);
+    }
+    return reaped;
+}

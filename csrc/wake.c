@@ -1,0 +1,186 @@
+/*
+ * wake.c - sleeping until something was published, and being woken.
+ *
+ * A doorbell with a counter. Who wants to sleep switches the bell on (bit 0 of the
+ * seat's word), notes the number that it shows, looks once more whether something is
+ * there already, and then sleeps while the number stays. Who publishes rings only bells
+ * that are on: ringing counts up, which switches the bell off. Several threads of a
+ * process share one bell. Because the number never comes back, a ring that falls
+ * between a thread's look and its sleep is not lost, even if another thread switches
+ * the bell on again meanwhile (a word that goes back to "on" would swallow it).
+ *
+ * Invariants
+ *   W1  the word only counts up (modulo 2^32); any change ends every sleep on it.
+ *   W2  interest covers every thread that announced and did not leave.
+ *   W3  a thread sleeps only after it announced and then saw nothing new.
+ *   W4  whoever returns from sleep announces anew before it sleeps again: a ring for
+ *       one thread switches the bell off for all.
+ *
+ * Ordering
+ *   W5  announcement before looking:   full fence in await <-> full fence between a
+ *       publication and shmc_seats_wake(). One of the two sees the other.
+ *   W6  activity before latest:        release of latest by the writer -> acquire in
+ *       has_news().
+ *   W7  shmc_wake_self() counts, then posts: full fence there <-> full fence in await.
+ *
+ * Progress: posting waits for nobody. A writer that dies between publishing and posting
+ * leaves sleepers asleep: its successor calls shmc_seats_wake_all(), and who cannot rely
+ * on a successor bounds its waits.
+ *
+ * The lock is held for a few instructions, never while sleeping.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core.h"
+#include "mutants.h"
+
+#define SECOND_NS UINT64_C(1000000000)
+/* For ever. With a deadline a signal always ends the wait; without one the kernel would
+ * restart it behind the back of a handler installed with SA_RESTART. */
+#define FOREVER_NS (UINT64_C(1) << 62)
+
+uint64_t shmc_monotonic_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
+}
+
+static enum shmc_status futex_wait(shmc_atomic32 *word, uint32_t expected, uint64_t deadline_ns)
+{
+    const struct timespec deadline = {
+        .tv_sec = (time_t)(deadline_ns / SECOND_NS),
+        .tv_nsec = (long)(deadline_ns % SECOND_NS),
+    };
+
+    /* Not FUTEX_PRIVATE: the writer is another process. The clock is the monotonic one. */
+    if (syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected, &deadline, NULL,
+                FUTEX_BITSET_MATCH_ANY) == 0 ||
+        errno == EAGAIN)
+        return SHMC_OK;
+    if (errno == ETIMEDOUT)
+        return SHMC_TIMEOUT;
+    return errno == EINTR ? SHMC_INTERRUPTED : SHMC_SYSTEM;
+}
+
+void shmc_post(shmc_atomic32 *semaphore)
+{
+    if (shmc_load32_racy(semaphore) & 1u) {
+        if (SHMC_KEEP_NO_POST_COUNT)
+            shmc_fetch_add32(semaphore, 1); /* W1; two at once leave it on: one vain post */
+        else
+            shmc_exchange32(semaphore, 0);
+    }
+    syscall(SYS_futex, semaphore, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/*
+ * Whether a generation after `seen` changed something of interest. An activity word may
+ * already name a generation that is not published yet; then latest has not moved and
+ * the answer is no, or it has, and the answer is yes once too often.
+ */
+static bool has_news(const struct shmc_super *super, uint64_t interest, uint64_t seen)
+{
+    if (shmc_load_acquire(&super->latest) <= seen) /* W6 */
+        return false;
+    if (interest == UINT64_MAX)
+        return true;
+    for (uint64_t left = interest; left != 0; left &= left - 1) {
+        if (shmc_load_racy(&super->activity[__builtin_ctzll(left)]) > seen)
+            return true;
+    }
+    return false;
+}
+
+/* Switches the bell on; returns the number to sleep on. */
+static uint32_t announce(struct shmc_reader *reader, uint64_t interest)
+{
+    struct shmc_seat *seat = reader->seat;
+
+    pthread_mutex_lock(&reader->lock);
+    shmc_store_racy(&seat->interest, shmc_load_racy(&seat->interest) | interest); /* W2 */
+    uint32_t number = shmc_load32_racy(&seat->semaphore);
+    SHMC_UNLESS(NO_ANNOUNCE, number = shmc_fetch_or32(&seat->semaphore, 1) | 1u);
+    pthread_mutex_unlock(&reader->lock);
+    return number;
+}
+
+static void enter(struct shmc_reader *reader)
+{
+    pthread_mutex_lock(&reader->lock);
+    reader->sleepers++;
+    pthread_mutex_unlock(&reader->lock);
+}
+
+static void leave(struct shmc_reader *reader)
+{
+    struct shmc_seat *seat = reader->seat;
+
+    pthread_mutex_lock(&reader->lock);
+    assert(reader->sleepers > 0);
+    if (--reader->sleepers == 0) { /* W2: the announcements of others stay */
+        shmc_store_racy(&seat->interest, 0);
+        if (shmc_load32_racy(&seat->semaphore) & 1u)
+            shmc_fetch_add32(&seat->semaphore, 1); /* W1 */
+    }
+    pthread_mutex_unlock(&reader->lock);
+}
+
+static enum shmc_status await(struct shmc_reader *reader, uint64_t interest, uint64_t seen,
+                              uint64_t deadline_ns)
+{
+    const uint64_t wakes = shmc_load_acquire(&reader->wakes);
+
+    for (;;) {
+        const uint32_t number = announce(reader, interest); /* W4 */
+        SHMC_UNLESS(NO_READER_FENCE, shmc_fence_full());    /* W5, W7 */
+        if (SHMC_KEEP_NO_RECHECK && has_news(reader->super, interest, seen)) /* W3 */
+            return SHMC_OK;
+        if (shmc_load_racy(&reader->wakes) != wakes) /* W7 */
+            return SHMC_TIMEOUT;
+        const enum shmc_status status = futex_wait(&reader->seat->semaphore, number, deadline_ns);
+        if (status == SHMC_INTERRUPTED || status == SHMC_SYSTEM)
+            return status;
+        if (has_news(reader->super, interest, seen))
+            return SHMC_OK;
+        if (status == SHMC_TIMEOUT)
+            return status;
+    }
+}
+
+enum shmc_status shmc_wait(struct shmc_reader *reader, uint64_t interest, uint64_t seen,
+                           int64_t timeout_ns)
+{
+    uint64_t deadline_ns = FOREVER_NS;
+
+    if (shmc_reader_forked(reader))
+        return SHMC_FORKED;
+    if (reader->seat == NULL)
+        return SHMC_INVALID;
+    if (has_news(reader->super, interest, seen))
+        return SHMC_OK;
+    if (timeout_ns == 0)
+        return SHMC_TIMEOUT;
+    if (timeout_ns > 0 && (uint64_t)timeout_ns < FOREVER_NS / 2)
+        deadline_ns = shmc_monotonic_ns() + (uint64_t)timeout_ns;
+    enter(reader);
+    const enum shmc_status status = await(reader, interest, seen, deadline_ns);
+    leave(reader);
+    return status;
+}
+
+/* Takes no lock: may be called from a signal handler. */
+void shmc_wake_self(struct shmc_reader *reader)
+{
+    if (shmc_reader_forked(reader) || reader->seat == NULL)
+        return;
+    shmc_fetch_add(&reader->wakes, 1);
+    shmc_fence_full(); /* W7 */
+    shmc_post(&reader->seat->semaphore);
+}

@@ -1,0 +1,182 @@
+/*
+ * pydelta.c - Delta: one change, as the ring tells it.
+ *
+ * A Delta is its slot's words and its root; key, version and objects are made when they are
+ * asked for, and kept. So a consumer that looks at kind and resource only pays for a copy of
+ * 80 bytes. The root holds the window: what a Delta names stays whole as long as it lives
+ * (or its pin is revoked: StaleObjectError).
+ *
+ * Deltas come from a free list and are not known to the collector: they lead to views, texts
+ * and a Root, and nothing of that leads back.
+ */
+#include "pyread.h"
+
+#include <structmember.h> /* after Python.h */
+
+#define KINDS 5u
+
+static PyObject *kind_names[KINDS]; /* by SHMC_ADDED ...; 0 is not used */
+
+#define FREE_MAX 1024u
+static struct shmc_pydelta *free_deltas; /* linked through root */
+static size_t free_count;
+
+/* ---- birth and death ------------------------------------------------------------------------ */
+
+PyObject *shmc_pydelta_new(shmc_pyroot *root, const struct shmc_delta *at)
+{
+    struct shmc_pydelta *self = free_deltas;
+
+    if (self != NULL) {
+        free_deltas = (struct shmc_pydelta *)self->root;
+        free_count--;
+        PyObject_Init((PyObject *)self, &shmc_pydelta_type);
+    } else {
+        self = PyObject_New(struct shmc_pydelta, &shmc_pydelta_type);
+        if (self == NULL)
+            return NULL;
+    }
+    self->root = (shmc_pyroot *)Py_NewRef(root);
+    self->at = *at;
+    memset(self->made, 0, sizeof self->made);
+    return (PyObject *)self;
+}
+
+static void delta_dealloc(PyObject *object)
+{
+    struct shmc_pydelta *self = (struct shmc_pydelta *)object;
+
+    for (unsigned i = 0; i < SHMC_DELTA_PARTS; i++)
+        Py_XDECREF(self->made[i]);
+    shmc_pyroot *root = self->root;
+    if (free_count < FREE_MAX) {
+        self->root = (shmc_pyroot *)free_deltas;
+        free_deltas = self;
+        free_count++;
+    } else {
+        PyObject_Free(self);
+    }
+    Py_DECREF(root); /* last: it may run on_idle */
+}
+
+/* ---- parts, made when asked for ------------------------------------------------------------- */
+
+enum part { KEY, VERSION, OLD, NEW };
+
+static PyObject *make(const struct shmc_pydelta *self, enum part part)
+{
+    switch (part) {
+    case KEY:
+        return shmc_pystring_or_none(self->root, self->at.key);
+    case VERSION:
+        return shmc_pyversion(self->root, self->at.version);
+    case OLD:
+    case NEW:
+        break;
+    }
+    const shmc_word word = part == OLD ? self->at.old_value : self->at.new_value;
+    return word == SHMC_NOTHING ? Py_NewRef(Py_None) : shmc_pyvalue(self->root, word);
+}
+
+static PyObject *delta_part(PyObject *object, enum part part)
+{
+    struct shmc_pydelta *self = (struct shmc_pydelta *)object;
+
+    if (self->made[part] == NULL)
+        self->made[part] = make(self, part);
+    return Py_XNewRef(self->made[part]);
+}
+
+static PyObject *delta_key(PyObject *self, void *Py_UNUSED(unused))
+{
+    return delta_part(self, KEY);
+}
+
+static PyObject *delta_version(PyObject *self, void *Py_UNUSED(unused))
+{
+    return delta_part(self, VERSION);
+}
+
+static PyObject *delta_old(PyObject *self, void *Py_UNUSED(unused))
+{
+    return delta_part(self, OLD);
+}
+
+static PyObject *delta_new(PyObject *self, void *Py_UNUSED(unused))
+{
+    return delta_part(self, NEW);
+}
+
+static PyObject *delta_kind(PyObject *self, void *Py_UNUSED(unused))
+{
+    return Py_NewRef(kind_names[((struct shmc_pydelta *)self)->at.kind]);
+}
+
+static PyObject *delta_unknown(PyObject *self, void *Py_UNUSED(unused))
+{
+    return PyBool_FromLong(((struct shmc_pydelta *)self)->at.flags & SHMC_FLAG_UNKNOWN);
+}
+
+static PyObject *delta_repr(PyObject *self)
+{
+    const struct shmc_delta *at = &((struct shmc_pydelta *)self)->at;
+    PyObject *key = delta_key(self, NULL);
+
+    if (key == NULL) { /* stale or closed: still worth showing */
+        PyErr_Clear();
+        key = Py_NewRef(Py_Ellipsis);
+    }
+    PyObject *text = PyUnicode_FromFormat(
+        "<shmcache Delta %llu: %U %R of resource %u>", (unsigned long long)at->number,
+        kind_names[at->kind], key, (unsigned)at->resource);
+    Py_DECREF(key);
+    return text;
+}
+
+/* ---- the type ------------------------------------------------------------------------------- */
+
+#define AT(field) (offsetof(struct shmc_pydelta, at) + offsetof(struct shmc_delta, field))
+
+static PyMemberDef delta_members[] = {
+    {"number", T_ULONGLONG, AT(number), READONLY, "Its place in the endless sequence."},
+    {"generation", T_ULONGLONG, AT(generation), READONLY, "That first shows the change."},
+    {"resource", T_UINT, AT(resource), READONLY, "The resource's id."},
+    {"shard", T_ULONGLONG, AT(shard), READONLY, "The hash that shards are ranges of."},
+    {"root", T_OBJECT_EX, offsetof(struct shmc_pydelta, root), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef delta_properties[] = {
+    {"kind", delta_kind, NULL, "'ADDED', 'MODIFIED', 'DELETED' or 'RELIST'.", NULL},
+    {"key", delta_key, NULL, NULL, NULL},
+    {"version", delta_version, NULL, "resourceVersion of the change, or None.", NULL},
+    {"old", delta_old, NULL, "The object before, or None.", NULL},
+    {"new", delta_new, NULL, "The object after, or None.", NULL},
+    {"unknown_final_state", delta_unknown, NULL,
+     "A deletion that was found and not seen: old may not be the last state.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyTypeObject shmc_pydelta_type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "shmcache._hot.Delta",
+    .tp_doc = PyDoc_STR("One change of one object, readable as long as it lives."),
+    .tp_basicsize = sizeof(struct shmc_pydelta),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = delta_dealloc,
+    .tp_repr = delta_repr,
+    .tp_members = delta_members,
+    .tp_getset = delta_properties,
+};
+
+int shmc_pydelta_init(PyObject *Py_UNUSED(module))
+{
+    static const char *const names[KINDS] = {"NONE", "ADDED", "MODIFIED", "DELETED", "RELIST"};
+
+    for (unsigned i = 0; i < KINDS; i++) {
+        kind_names[i] = PyUnicode_InternFromString(names[i]);
+        if (kind_names[i] == NULL)
+            return -1;
+    }
+    return 0;
+}

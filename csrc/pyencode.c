@@ -1,0 +1,464 @@
+/*
+ * pyencode.c - dict ▸ word: a Python object becomes blocks of the arena.
+ *
+ * A new version of an object is mostly the old one. So each value is compared with
+ * the value that stood at its place before (the previous version, or the last object
+ * of the batch for a new key): what is equal costs a comparison and is shared without
+ * a look into the table of equals.
+ *
+ * No Python code runs here for exact types; a dict is not changed under the walk. What
+ * cannot be stored raises UnsupportedValue or LimitExceeded with the path to it; the
+ * batch is not poisoned by that, what was built is swept when it ends.
+ */
+#include "pyencode.h"
+
+static int encode(struct shmc_encoder *encoder, PyObject *object, shmc_word previous,
+                  shmc_word *word);
+
+int shmc_encoder_reserve(struct shmc_encoder *encoder, size_t more)
+{
+    if (encoder->top + more <= encoder->capacity)
+        return 0;
+    const size_t capacity = (encoder->top + more) * 2 + 256;
+    shmc_word *stack = PyMem_Realloc(encoder->stack, capacity * sizeof(*stack));
+    if (stack == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    encoder->stack = stack;
+    encoder->capacity = capacity;
+    return 0;
+}
+
+/* ---- errors, and where they happened --------------------------------------------------- */
+
+static int failed(enum shmc_status status, const char *what)
+{
+    shmc_hot_raise(status, what);
+    return -1;
+}
+
+/* Notes one step of the way out; `step` is a key or NULL for an index. */
+static int trail(struct shmc_encoder *encoder, PyObject *step, Py_ssize_t index)
+{
+    PyObject *type, *value, *traceback;
+
+    PyErr_Fetch(&type, &value, &traceback);
+    if (encoder->trail == NULL)
+        encoder->trail = PyList_New(0);
+    if (encoder->trail != NULL && PyList_GET_SIZE(encoder->trail) < 1100) {
+        PyObject *text = step != NULL ? PyUnicode_FromFormat("[%R]", step)
+                                      : PyUnicode_FromFormat("[%zd]", index);
+        if (text != NULL) {
+            PyList_Append(encoder->trail, text);
+            Py_DECREF(text);
+        }
+    }
+    PyErr_Restore(type, value, traceback); /* the first error is the one that counts */
+    return -1;
+}
+
+static PyObject *trail_text(PyObject *list)
+{
+    PyObject *empty = PyUnicode_FromString("");
+    PyObject *text = NULL;
+
+    if (empty != NULL && PyList_Reverse(list) == 0) {
+        if (PyList_GET_SIZE(list) > 16 && /* a deep one: both ends tell enough */
+            PyList_SetSlice(list, 8, PyList_GET_SIZE(list) - 8, NULL) == 0) {
+            PyObject *dots = PyUnicode_FromString("[...]");
+            if (dots != NULL)
+                PyList_Insert(list, 8, dots);
+            Py_XDECREF(dots);
+        }
+        text = PyUnicode_Join(empty, list);
+    }
+    Py_XDECREF(empty);
+    return text;
+}
+
+/* Puts the path in front of an error about a value. */
+static void explain(struct shmc_encoder *encoder)
+{
+    PyObject *type, *value, *traceback, *path = NULL, *text = NULL;
+    PyObject *list = encoder->trail;
+
+    encoder->trail = NULL;
+    if (list == NULL)
+        return;
+    if (PyErr_ExceptionMatches(shmc_hot_errors.unsupported) ||
+        PyErr_ExceptionMatches(shmc_hot_errors.limit)) {
+        PyErr_Fetch(&type, &value, &traceback);
+        path = trail_text(list);
+        if (path != NULL)
+            text = PyUnicode_FromFormat("at %U: %S", path, value);
+        if (text != NULL)
+            PyErr_SetObject(type, text);
+        else
+            PyErr_Restore(Py_XNewRef(type), Py_XNewRef(value), Py_XNewRef(traceback));
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(traceback);
+    }
+    Py_XDECREF(path);
+    Py_XDECREF(text);
+    Py_DECREF(list);
+}
+
+static int unsupported(PyObject *object, const char *why)
+{
+    PyErr_Format(shmc_hot_errors.unsupported, "%s (type %.100s)", why, Py_TYPE(object)->tp_name);
+    return -1;
+}
+
+/* ---- strings and numbers ------------------------------------------------------------------- */
+
+/* ESCAPES for ASCII, eight bytes at a time: below 0x20, a quote or a backslash. */
+static uint32_t ascii_flags(const uint8_t *bytes, size_t length)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101), tops = ones << 7;
+    uint64_t found = 0;
+
+    for (size_t i = 0; i < length; i += 8) {
+        uint64_t word = ones * 'a';
+        memcpy(&word, bytes + i, length - i < 8 ? length - i : 8);
+        const uint64_t quote = word ^ (ones * '"'), slash = word ^ (ones * '\\');
+        found |= (word - ones * 0x20) | (quote - ones) | (slash - ones);
+    }
+    return found & tops ? SHMC_STRING_ESCAPES : 0;
+}
+
+/* The UTF-8 of a str: its own buffer for ASCII, else the one that CPython caches. */
+static const uint8_t *utf8_of(PyObject *text, size_t *length, bool *ascii)
+{
+    *ascii = PyUnicode_IS_COMPACT_ASCII(text);
+    if (*ascii) {
+        *length = (size_t)PyUnicode_GET_LENGTH(text);
+        return PyUnicode_DATA(text);
+    }
+    Py_ssize_t size;
+    const char *bytes = PyUnicode_AsUTF8AndSize(text, &size);
+    if (bytes == NULL && PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) {
+        PyErr_Clear();
+        unsupported(text, "a string with a lone surrogate is not Unicode text");
+    }
+    *length = (size_t)size;
+    return (const uint8_t *)bytes;
+}
+
+static bool equals_block(const struct shmc_span *span, shmc_word word, const uint8_t *bytes,
+                         size_t length)
+{
+    const uint8_t *block = span->base + shmc_block_of(word);
+    uint32_t head;
+
+    if (shmc_tag(word) != SHMC_TAG_STRING)
+        return false;
+    memcpy(&head, block, 4);
+    return (head & SHMC_STRING_LENGTH) == length && memcmp(block + 4, bytes, length) == 0;
+}
+
+int shmc_encode_str(struct shmc_encoder *encoder, PyObject *text, shmc_word previous,
+                    shmc_word *word)
+{
+    size_t length;
+    bool ascii;
+    uint32_t flags = 0;
+
+    if (!PyUnicode_Check(text))
+        return unsupported(text, "a key must be a string");
+    const uint8_t *bytes = utf8_of(text, &length, &ascii);
+    if (bytes == NULL)
+        return -1;
+    if (length <= SHMC_SHORT_MAX) {
+        *word = shmc_short_word(bytes, length);
+        return 0;
+    }
+    if (equals_block(encoder->span, previous, bytes, length)) {
+        *word = previous;
+        return 0;
+    }
+    if (ascii)
+        flags = ascii_flags(bytes, length);
+    else if (!shmc_string_flags(bytes, length, &flags))
+        return unsupported(text, "a string is not UTF-8");
+    const enum shmc_status status =
+        shmc_make_string(encoder->writer, bytes, length, flags, word);
+    return status == SHMC_OK ? 0 : failed(status, "storing a string");
+}
+
+static int encode_number(struct shmc_encoder *encoder, uint64_t kind, uint64_t bits,
+                         shmc_word *word)
+{
+    const enum shmc_status status = shmc_make_number(encoder->writer, kind, bits, word);
+
+    return status == SHMC_OK ? 0 : failed(status, "storing a number");
+}
+
+static int encode_int(struct shmc_encoder *encoder, PyObject *object, shmc_word *word)
+{
+    int overflow;
+    const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
+
+    if (value == -1 && overflow == 0 && PyErr_Occurred())
+        return -1;
+    if (overflow == 0 && shmc_integer_fits(value)) {
+        *word = shmc_integer_word(value);
+        return 0;
+    }
+    if (overflow == 0)
+        return encode_number(encoder, SHMC_NUMBER_INT64, (uint64_t)value, word);
+    const unsigned long long large = overflow > 0 ? PyLong_AsUnsignedLongLong(object) : 0;
+    if (overflow < 0 || (large == (unsigned long long)-1 && PyErr_Occurred())) {
+        PyErr_Clear();
+        return unsupported(object, "an integer must lie between -2^63 and 2^64 - 1");
+    }
+    return encode_number(encoder, SHMC_NUMBER_UINT64, large, word);
+}
+
+static int encode_float(struct shmc_encoder *encoder, PyObject *object, shmc_word *word)
+{
+    const double value = PyFloat_AS_DOUBLE(object);
+    uint64_t bits;
+
+    if (value - value != 0)
+        return unsupported(object, "NaN and infinity are not JSON");
+    memcpy(&bits, &value, sizeof(bits));
+    return encode_number(encoder, SHMC_NUMBER_DOUBLE, bits, word);
+}
+
+/* ---- containers ------------------------------------------------------------------------------- */
+
+static int deeper(struct shmc_encoder *encoder)
+{
+    if (encoder->depth < SHMC_MAX_DEPTH) {
+        encoder->depth++;
+        return 0;
+    }
+    PyErr_Format(shmc_hot_errors.limit, "nested deeper than %u levels", SHMC_MAX_DEPTH);
+    return -1;
+}
+
+/*
+ * While the keys are those of the previous object, in its order: values beside its
+ * values. Returns how many entries were done, or -1.
+ */
+static Py_ssize_t encode_alike(struct shmc_encoder *encoder, PyObject *dict,
+                               struct shmc_keys *keys, shmc_offset words, size_t base, bool *same)
+{
+    Py_ssize_t position = 0;
+    uint32_t i = 0;
+    PyObject *key, *value;
+    shmc_word word;
+
+    while (i < keys->count && PyDict_Next(dict, &position, &key, &value)) {
+        if (!shmc_same_key(keys, i, key) && !shmc_equal_key(keys, i, key))
+            break;
+        const shmc_word previous = shmc_load_at(encoder->span, words + (uint64_t)i * 8);
+        if (encode(encoder, value, previous, &word) < 0)
+            return trail(encoder, key, 0);
+        *same = *same && word == previous;
+        encoder->stack[base + i++] = word;
+    }
+    return i;
+}
+
+/* The rest, whose keys differ: a previous value is looked for a little ahead. */
+static int encode_rest(struct shmc_encoder *encoder, PyObject *dict, struct shmc_keys *keys,
+                       shmc_offset words, size_t base, Py_ssize_t done)
+{
+    Py_ssize_t position = 0, i = 0;
+    uint32_t ahead = (uint32_t)done;
+    PyObject *key, *value;
+
+    for (; PyDict_Next(dict, &position, &key, &value); i++) {
+        shmc_word previous = SHMC_NOTHING, word;
+
+        if (i < done)
+            continue;
+        for (uint32_t k = ahead; keys != NULL && k < keys->count && k < ahead + 4; k++) {
+            if (shmc_same_key(keys, k, key) || shmc_equal_key(keys, k, key)) {
+                previous = shmc_load_at(encoder->span, words + (uint64_t)k * 8);
+                ahead = k + 1;
+                break;
+            }
+        }
+        if (!PyUnicode_Check(key)) {
+            unsupported(key, "a key must be a string");
+            return trail(encoder, key, 0);
+        }
+        if (encode(encoder, value, previous, &word) < 0)
+            return trail(encoder, key, 0);
+        encoder->stack[base + (size_t)i] = word;
+    }
+    return 0;
+}
+
+static int encode_entries(struct shmc_encoder *encoder, PyObject *dict, shmc_word previous,
+                          size_t base, shmc_word *word)
+{
+    const Py_ssize_t count = PyDict_GET_SIZE(dict);
+    struct shmc_object old = {.count = 0};
+    struct shmc_keys *keys = NULL;
+    Py_ssize_t done = 0;
+    bool same = true;
+    shmc_offset shape;
+
+    if (shmc_tag(previous) == SHMC_TAG_OBJECT &&
+        shmc_object_open(encoder->span, previous, &old)) {
+        keys = shmc_keys_of_shape(encoder, old.shape);
+        if (keys == NULL && PyErr_Occurred())
+            return -1;
+    }
+    if (keys != NULL) {
+        keys->references++; /* a nested object may push it out of the cache */
+        done = encode_alike(encoder, dict, keys, old.words, base, &same);
+    }
+    int result = done < 0 ? -1 : 0;
+    if (result == 0 && done < count)
+        result = encode_rest(encoder, dict, keys, old.words, base, done);
+    const bool alike = keys != NULL && done == count && (uint64_t)count == old.count;
+    shmc_keys_release(keys);
+    if (result < 0)
+        return -1;
+    if (alike && same) {
+        *word = previous;
+        return 0;
+    }
+    shape = old.shape;
+    if (!alike && shmc_keys_of_dict(encoder, dict, &shape) < 0)
+        return -1;
+    const enum shmc_status status = shmc_make_object(
+        encoder->writer, shape, encoder->stack + base, (size_t)count, word);
+    return status == SHMC_OK ? 0 : failed(status, "storing an object");
+}
+
+static int encode_dict(struct shmc_encoder *encoder, PyObject *dict, shmc_word previous,
+                       shmc_word *word)
+{
+    const size_t base = encoder->top;
+    const size_t count = (size_t)PyDict_GET_SIZE(dict);
+
+    if (count == 0) {
+        *word = SHMC_EMPTY_OBJECT;
+        return 0;
+    }
+    if (deeper(encoder) < 0 || shmc_encoder_reserve(encoder, count) < 0)
+        return -1;
+    encoder->top += count;
+    const int result = encode_entries(encoder, dict, previous, base, word);
+    encoder->top = base;
+    encoder->depth--;
+    return result;
+}
+
+static int encode_elements(struct shmc_encoder *encoder, PyObject *list, shmc_word previous,
+                           size_t base, shmc_word *word)
+{
+    const Py_ssize_t count = PyList_GET_SIZE(list);
+    struct shmc_array old = {.count = 0};
+    bool same;
+
+    if (shmc_tag(previous) == SHMC_TAG_ARRAY)
+        shmc_array_open(encoder->span, previous, &old);
+    same = (uint64_t)count == old.count;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const shmc_word before =
+            (uint64_t)i < old.count ? shmc_load_at(encoder->span, old.words + (uint64_t)i * 8)
+                                    : SHMC_NOTHING;
+        shmc_word element;
+
+        if (encode(encoder, PyList_GET_ITEM(list, i), before, &element) < 0)
+            return trail(encoder, NULL, i);
+        same = same && element == before;
+        encoder->stack[base + (size_t)i] = element;
+    }
+    if (same) {
+        *word = previous;
+        return 0;
+    }
+    const enum shmc_status status =
+        shmc_make_array(encoder->writer, encoder->stack + base, (size_t)count, word);
+    return status == SHMC_OK ? 0 : failed(status, "storing a list");
+}
+
+static int encode_list(struct shmc_encoder *encoder, PyObject *list, shmc_word previous,
+                       shmc_word *word)
+{
+    const size_t base = encoder->top;
+    const size_t count = (size_t)PyList_GET_SIZE(list);
+
+    if (count == 0) {
+        *word = SHMC_EMPTY_ARRAY;
+        return 0;
+    }
+    if (deeper(encoder) < 0 || shmc_encoder_reserve(encoder, count) < 0)
+        return -1;
+    encoder->top += count;
+    const int result = encode_elements(encoder, list, previous, base, word);
+    encoder->top = base;
+    encoder->depth--;
+    return result;
+}
+
+/*
+ * A view of this very arena is stored by reference if its block is alive, else (it is
+ * of another arena, or only a pin still holds it) by its content.
+ */
+static int encode_view(struct shmc_encoder *encoder, PyObject *object, shmc_word previous,
+                       shmc_word *word)
+{
+    const shmc_pyview *view = (shmc_pyview *)object;
+
+    if (shmc_pyroot_check(view->root) < 0)
+        return -1;
+    if (view->root->instance == encoder->instance &&
+        (!shmc_is_block(view->word) ||
+         shmc_is_live(encoder->writer, shmc_block_of(view->word)))) {
+        *word = view->word;
+        return 0;
+    }
+    PyObject *plain = shmc_pyvalue_plain(view->root, view->word);
+    if (plain == NULL)
+        return -1;
+    const int result = encode(encoder, plain, previous, word);
+    Py_DECREF(plain);
+    return result;
+}
+
+static int encode(struct shmc_encoder *encoder, PyObject *object, shmc_word previous,
+                  shmc_word *word)
+{
+    if (PyUnicode_Check(object))
+        return shmc_encode_str(encoder, object, previous, word);
+    if (PyDict_Check(object))
+        return encode_dict(encoder, object, previous, word);
+    if (PyList_Check(object))
+        return encode_list(encoder, object, previous, word);
+    if (PyBool_Check(object)) {
+        *word = object == Py_True ? SHMC_TRUE : SHMC_FALSE;
+        return 0;
+    }
+    if (PyLong_Check(object))
+        return encode_int(encoder, object, word);
+    if (object == Py_None) {
+        *word = SHMC_NULL;
+        return 0;
+    }
+    if (PyFloat_Check(object))
+        return encode_float(encoder, object, word);
+    if (Py_IS_TYPE(object, &shmc_pyview_type) || Py_IS_TYPE(object, &shmc_pylist_type))
+        return encode_view(encoder, object, previous, word);
+    return unsupported(object, "only dict, list, str, int, float, bool and None can be stored");
+}
+
+int shmc_encode(struct shmc_encoder *encoder, PyObject *object, shmc_word previous,
+                shmc_word *word)
+{
+    encoder->top = 0;
+    encoder->depth = 0;
+    const int result = encode(encoder, object, previous, word);
+    if (result < 0)
+        explain(encoder);
+    return result;
+}

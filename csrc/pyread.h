@@ -1,0 +1,179 @@
+/*
+ * pyread.h - what the reading half of the extension shares with itself.
+ *
+ *   pyreader.c    Reader: the handle; pins the latest root and keeps it for the next look-up
+ *   pyroot.c      Root: one pinned generation and all questions to it
+ *   pybounds.c    arguments of a scan -> where it starts and ends
+ *   pyscan.c      a bounded walk over a tree, chunk by chunk
+ *   pyresource.c  Resource: look-ups by key, on the latest root or on one snapshot
+ *   pyiter.c      iterators over one root
+ *   pydelta.c     Delta
+ *   pytake.c      batches of them from the ring
+ *   pyread.c      bytes of keys, records, one look-up
+ *
+ * How an answer is made (rules H1 and V1-V4)
+ *   1  words are copied into C memory, bounded by the record's count;
+ *   2  shmc_pyroot_settle(): stale, closed or forked raises that; only then does a copy
+ *      that cannot be count as corruption;
+ *   3  Python objects are created from the copies.
+ * A look-up that does not show its root to the caller starts again on a new one when
+ * step 2 said stale; a Root that the caller holds lets him see StaleObjectError.
+ */
+#ifndef SHMC_PYREAD_H
+#define SHMC_PYREAD_H
+
+#include "pyhot.h"
+
+#define SHMC_RETRIES 32u /* new roots tried by one look-up */
+#define SHMC_CHUNK 128u  /* entries copied before any object is created */
+
+extern PyTypeObject shmc_pyresource_type, shmc_pyiter_type, shmc_pydelta_type;
+extern PyObject *shmc_hot_lapped; /* shmcache.errors.Lapped */
+
+/* ---- pyreader.c: a Root's life -------------------------------------------------------------- */
+
+void shmc_pyroot_dealloc(PyObject *object);
+
+/* ---- pyread.c ------------------------------------------------------------------------------- */
+
+/* A private copy of bytes that grows: keys to seek, keys copied out of the arena. */
+struct shmc_pybytes {
+    uint8_t *at;
+    size_t length, capacity;
+    uint8_t own[256];
+};
+void shmc_pybytes_init(struct shmc_pybytes *bytes);
+void shmc_pybytes_free(struct shmc_pybytes *bytes);
+/* Room for `more` bytes behind the present ones, counted in; NULL: no memory (nothing set). */
+uint8_t *shmc_pybytes_extend(struct shmc_pybytes *bytes, size_t more);
+int shmc_pybytes_append(struct shmc_pybytes *bytes, const uint8_t *from, size_t length);
+
+/* 1: the UTF-8 bytes of a key, which live as long as it. 0: a str with lone surrogates, which
+ * no cache can hold. -1: TypeError. */
+int shmc_pykey_slow(PyObject *key, const uint8_t **bytes, size_t *length);
+
+static inline int shmc_pykey(PyObject *key, const uint8_t **bytes, size_t *length)
+{
+    if (!PyUnicode_Check(key) || !PyUnicode_IS_COMPACT_ASCII(key))
+        return shmc_pykey_slow(key, bytes, length);
+    *bytes = PyUnicode_DATA(key);
+    *length = (size_t)PyUnicode_GET_LENGTH(key);
+    return 1;
+}
+
+/* A str, or 0 and *bytes NULL for None; -1 with TypeError, UnicodeEncodeError set. */
+int shmc_pykey_or_none(PyObject *key, const uint8_t **bytes, size_t *length);
+
+/* For "O&": an unsigned 64-bit integer (uint64_t *). */
+int shmc_pyuint64(PyObject *object, void *to);
+
+/* Step 2 above. 0: the copies count and `status` is OK, NOT_FOUND or EMPTY; else -1. */
+int shmc_pyroot_settle(const shmc_pyroot *root, enum shmc_status status, const char *doing);
+
+/* A resource as one generation sees it. */
+struct shmc_pyrecord {
+    uint64_t generation; /* 0: nothing is loaded */
+    struct shmc_record record;
+    shmc_offset indices;
+};
+int shmc_pyrecord_load(const shmc_pyroot *root, uint64_t id, struct shmc_pyrecord *record);
+int shmc_pyrecord_index(const shmc_pyroot *root, const struct shmc_pyrecord *record,
+                        uint64_t index, struct shmc_record_index *loaded);
+/* The resource as a dict, see pymodule.c. */
+PyObject *shmc_pyrecord_dict(shmc_pyroot *root, const struct shmc_pyrecord *record);
+/* The value of a string word, None for nothing. A version that is "" is none either. */
+PyObject *shmc_pystring_or_none(shmc_pyroot *root, shmc_word word);
+PyObject *shmc_pyversion(shmc_pyroot *root, shmc_word word);
+
+/* Looks a key up: 1 found, *value (if asked for) is a new reference; 0 absent; -1. */
+int shmc_pyroot_find(shmc_pyroot *root, const struct shmc_record *record, const uint8_t *key,
+                     size_t length, PyObject **value);
+/* The arguments of get(key, default=None), `first` of them before the key. */
+int shmc_pyget_arguments(PyObject *const *arguments, Py_ssize_t count, PyObject *names,
+                         Py_ssize_t first, PyObject **fallback);
+
+/* ---- pybounds.c ----------------------------------------------------------------------------- */
+
+enum shmc_want { SHMC_WANT_ITEMS, SHMC_WANT_KEYS, SHMC_WANT_VALUES };
+
+/* Where a walk starts and ends; independent of the root, so that it can start again. */
+struct shmc_pybounds {
+    struct shmc_pybytes start; /* the first tree key; empty: from the beginning */
+    struct shmc_pybytes stop;  /* primary: key, index: escaped value, exclusive; see has_stop */
+    bool has_stop;
+    bool with_value; /* results carry the index value in front */
+    enum shmc_want want;
+    uint64_t limit; /* 0: none */
+    int64_t index;  /* -1: the primary tree */
+};
+void shmc_pybounds_init(struct shmc_pybounds *bounds);
+void shmc_pybounds_free(struct shmc_pybounds *bounds);
+/* Fill bounds from a call's arguments; to be initialised before and freed in any case. */
+typedef int (*shmc_pyarguments)(PyObject *args, PyObject *kwargs, struct shmc_pybounds *bounds);
+int shmc_pyscan_arguments(PyObject *args, PyObject *kwargs, struct shmc_pybounds *bounds);
+int shmc_pyby_index_arguments(PyObject *args, PyObject *kwargs, struct shmc_pybounds *bounds);
+int shmc_pyindex_values_arguments(PyObject *args, PyObject *kwargs, struct shmc_pybounds *bounds);
+
+/* ---- pyscan.c ------------------------------------------------------------------------------- */
+
+struct shmc_pyscan {
+    shmc_pyroot *root; /* borrowed */
+    const struct shmc_pybounds *bounds;
+    shmc_offset primary;
+    uint64_t left;  /* entries that may still come, by the record's count (V4) */
+    uint64_t wanted; /* by the limit */
+    bool ended;     /* nothing behind the chunk */
+    size_t count, position, chunk;
+    struct shmc_pybytes key;
+    struct shmc_cursor cursor;
+    struct shmc_entry entries[SHMC_CHUNK]; /* primary: key, value; index: value, key, object */
+};
+/* 0 or -1; shmc_pyscan_close() is due in both cases. The root and the bounds must stay. */
+int shmc_pyscan_open(struct shmc_pyscan *scan, shmc_pyroot *root,
+                     const struct shmc_pyrecord *record, const struct shmc_pybounds *bounds);
+/* The next result; NULL without an exception at the end. */
+PyObject *shmc_pyscan_next(struct shmc_pyscan *scan);
+void shmc_pyscan_close(struct shmc_pyscan *scan);
+
+/* A question about one resource in one root: a walk as a list, or distinct index values. */
+typedef PyObject *(*shmc_pyquestion)(shmc_pyroot *root, const struct shmc_pyrecord *record,
+                                     const struct shmc_pybounds *bounds);
+PyObject *shmc_pyscan_list(shmc_pyroot *root, const struct shmc_pyrecord *record,
+                           const struct shmc_pybounds *bounds);
+PyObject *shmc_pyindex_values(shmc_pyroot *root, const struct shmc_pyrecord *record,
+                              const struct shmc_pybounds *bounds);
+
+/* ---- pyiter.c ------------------------------------------------------------------------------- */
+
+PyObject *shmc_pyiter_new(shmc_pyroot *root, const struct shmc_pyrecord *record,
+                          enum shmc_want want);
+
+/* ---- pydelta.c, pytake.c -------------------------------------------------------------------- */
+
+#define SHMC_DELTA_PARTS 4u /* key, version, old, new */
+
+struct shmc_pydelta {
+    PyObject_HEAD
+    shmc_pyroot *root;
+    struct shmc_delta at;
+    PyObject *made[SHMC_DELTA_PARTS]; /* NULL: not asked for yet */
+};
+PyObject *shmc_pydelta_new(shmc_pyroot *root, const struct shmc_delta *at);
+int shmc_pydelta_init(PyObject *module);
+
+PyObject *shmc_pyroot_take(PyObject *self, PyObject *args, PyObject *kwargs);
+PyObject *shmc_pyreader_take(PyObject *self, PyObject *args, PyObject *kwargs);
+
+/* ---- retries -------------------------------------------------------------------------------- */
+
+/* For a look-up that failed: whether to do it once more, on a new root. Clears the exception. */
+static inline bool shmc_pyretry(unsigned *tries)
+{
+    if (*tries >= SHMC_RETRIES || !PyErr_ExceptionMatches(shmc_hot_errors.stale))
+        return false;
+    ++*tries;
+    PyErr_Clear();
+    return true;
+}
+
+#endif

@@ -1,0 +1,282 @@
+/*
+ * pyreader.c - Reader: one process's handle, and the root that it keeps for the next look-up.
+ *
+ * Who holds whom
+ *   view, Delta, iterator --> Root --> Reader --> owner (keeps the maps)
+ *                               ^         |
+ *                               +-current-+    a cycle: close() or the collector breaks it
+ *
+ * Invariants
+ *   L1  roots counts the live Roots; reader is NULL if and only if the handle is closed and
+ *       no Root is left. So whoever holds a Root may use root->reader->reader.
+ *   L2  on_idle runs once: closed and roots fell to 0. Then, and not earlier, the owner
+ *       may destroy the handle and unmap.
+ *   L3  current, where it is set, is a pin of this process: never inherited over fork
+ *       (nothing goes through it before shmc_reader_forked() was asked).
+ *
+ * Roots and views are not known to the collector; a current root that nobody else holds is
+ * visited as a part of its Reader.
+ */
+#include "pyread.h"
+
+static void idle(shmc_pyreader *self)
+{
+    PyObject *on_idle = self->on_idle, *owner = self->owner;
+
+    self->reader = NULL;
+    self->on_idle = NULL;
+    self->owner = NULL;
+    if (on_idle != NULL) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback); /* we may be inside a dealloc */
+        PyObject *result = PyObject_CallNoArgs(on_idle);
+        if (result == NULL)
+            PyErr_WriteUnraisable(on_idle);
+        Py_XDECREF(result);
+        PyErr_Restore(type, value, traceback);
+        Py_DECREF(on_idle);
+    }
+    Py_XDECREF(owner);
+}
+
+/* ---- Root: birth and death ------------------------------------------------------------------ */
+
+static shmc_pyroot *root_pin(shmc_pyreader *self)
+{
+    shmc_pyroot *root = PyObject_New(shmc_pyroot, &shmc_pyroot_type);
+
+    if (root == NULL)
+        return NULL;
+    const enum shmc_status status = shmc_pin(self->reader, &root->at);
+    if (status != SHMC_OK) {
+        PyObject_Free(root); /* never shown to anybody: not a Root yet */
+        shmc_hot_raise(status, "pinning the latest generation");
+        return NULL;
+    }
+    root->instance = self->reader->super->instance;
+    root->reader = (shmc_pyreader *)Py_NewRef(self);
+    self->roots++;
+    return root;
+}
+
+void shmc_pyroot_dealloc(PyObject *object)
+{
+    shmc_pyroot *root = (shmc_pyroot *)object;
+    shmc_pyreader *reader = root->reader;
+
+    shmc_unpin(reader->reader, &root->at);
+    PyObject_Free(root);
+    reader->roots--;
+    if (reader->closed && reader->roots == 0 && reader->reader != NULL)
+        idle(reader);
+    Py_DECREF(reader);
+}
+
+shmc_pyroot *shmc_pyreader_root(shmc_pyreader *self)
+{
+    if (self->closed || self->reader == NULL) {
+        shmc_hot_raise(SHMC_CLOSED, "reading the cache");
+        return NULL;
+    }
+    if (shmc_reader_forked(self->reader)) {
+        shmc_hot_raise(SHMC_FORKED, "reading the cache");
+        return NULL;
+    }
+    shmc_pyroot *root = self->current;
+    /* Pairs with the release store of latest in shmc_commit(). */
+    const uint64_t latest = shmc_load_acquire(&self->reader->super->latest);
+    if (root != NULL && root->at.generation == latest)
+        return (shmc_pyroot *)Py_NewRef(root);
+    shmc_pyroot *fresh = root_pin(self); /* runs no Python: nothing here is tracked */
+    if (fresh == NULL)
+        return NULL;
+    self->current = (shmc_pyroot *)Py_NewRef(fresh);
+    Py_XDECREF(root);
+    return fresh;
+}
+
+static enum shmc_status root_status(const shmc_pyroot *root)
+{
+    if (root->reader->closed)
+        return SHMC_CLOSED;
+    if (shmc_reader_forked(root->reader->reader))
+        return SHMC_FORKED;
+    return shmc_valid(root->reader->reader->super, root->at.generation) ? SHMC_OK : SHMC_STALE;
+}
+
+int shmc_pyroot_check(const shmc_pyroot *root)
+{
+    const enum shmc_status status = root_status(root);
+
+    if (status == SHMC_OK)
+        return 0;
+    shmc_hot_raise(status, "reading a value");
+    return -1;
+}
+
+/* ---- Reader --------------------------------------------------------------------------------- */
+
+static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"address", "owner", "on_idle", NULL};
+    PyObject *address, *owner, *on_idle = Py_None;
+
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O|O:Reader", names, &PyLong_Type, &address,
+                                     &owner, &on_idle))
+        return NULL;
+    struct shmc_reader *reader = PyLong_AsVoidPtr(address);
+    if (reader == NULL) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "address is that of a struct shmc_reader, not 0");
+        return NULL;
+    }
+    shmc_pyreader *self = (shmc_pyreader *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->closed = true; /* until it is whole */
+    self->shapes = shmc_pyshapes_new();
+    if (self->shapes == NULL) {
+        Py_DECREF(self);
+        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    }
+    self->reader = reader;
+    self->owner = Py_NewRef(owner);
+    self->on_idle = on_idle == Py_None ? NULL : Py_NewRef(on_idle);
+    self->closed = false;
+    return (PyObject *)self;
+}
+
+static void reader_release(shmc_pyreader *self)
+{
+    Py_CLEAR(self->current);
+}
+
+static void reader_end(PyObject *object)
+{
+    shmc_pyreader *self = (shmc_pyreader *)object;
+
+    if (self->closed)
+        return;
+    self->closed = true;
+    Py_INCREF(self);
+    reader_release(self); /* the last Root calls idle() on its way out */
+    if (self->roots == 0 && self->reader != NULL)
+        idle(self);
+    Py_DECREF(self);
+}
+
+static int reader_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    shmc_pyreader *self = (shmc_pyreader *)object;
+
+    Py_VISIT(self->owner);
+    Py_VISIT(self->on_idle);
+    if (self->current != NULL && Py_REFCNT(self->current) == 1)
+        Py_VISIT(self->current->reader); /* ourselves: its reference is ours */
+    return 0;
+}
+
+static int reader_clear(PyObject *object)
+{
+    reader_end(object);
+    return 0;
+}
+
+static void reader_dealloc(PyObject *object)
+{
+    shmc_pyreader *self = (shmc_pyreader *)object;
+
+    if (PyObject_CallFinalizerFromDealloc(object) < 0)
+        return;
+    PyObject_GC_UnTrack(self);
+    if (self->shapes != NULL)
+        shmc_pyshapes_free(self->shapes);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *reader_root(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    return (PyObject *)shmc_pyreader_root((shmc_pyreader *)self);
+}
+
+static PyObject *reader_drop(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    reader_release((shmc_pyreader *)self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *reader_close(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    reader_end(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *reader_latest(PyObject *object, void *Py_UNUSED(unused))
+{
+    const shmc_pyreader *self = (shmc_pyreader *)object;
+
+    if (self->closed || self->reader == NULL)
+        return shmc_hot_raise(SHMC_CLOSED, "asking for the latest generation");
+    if (shmc_reader_forked(self->reader))
+        return shmc_hot_raise(SHMC_FORKED, "asking for the latest generation");
+    return PyLong_FromUnsignedLongLong(shmc_load_acquire(&self->reader->super->latest));
+}
+
+static PyObject *reader_closed(PyObject *self, void *Py_UNUSED(unused))
+{
+    return PyBool_FromLong(((shmc_pyreader *)self)->closed);
+}
+
+static PyObject *reader_forked(PyObject *object, void *Py_UNUSED(unused))
+{
+    const shmc_pyreader *self = (shmc_pyreader *)object;
+
+    return PyBool_FromLong(self->reader != NULL && shmc_reader_forked(self->reader));
+}
+
+static PyObject *reader_roots(PyObject *self, void *Py_UNUSED(unused))
+{
+    return PyLong_FromSsize_t(((shmc_pyreader *)self)->roots);
+}
+
+static PyObject *reader_owner(PyObject *object, void *Py_UNUSED(unused))
+{
+    const shmc_pyreader *self = (shmc_pyreader *)object;
+
+    return Py_NewRef(self->owner != NULL ? self->owner : Py_None);
+}
+
+static PyMethodDef reader_methods[] = {
+    {"root", reader_root, METH_NOARGS, "The Root of the latest generation."},
+    {"take", (PyCFunction)(void (*)(void))shmc_pyreader_take, METH_VARARGS | METH_KEYWORDS,
+     "Deltas from a cursor on, and the next cursor; Lapped if some of them are gone."},
+    {"release", reader_drop, METH_NOARGS,
+     "Drops the root kept for the next look-up, and its pin with it (before a long sleep)."},
+    {"close", reader_close, METH_NOARGS,
+     "Ends all use. The maps stay until the last root, view and delta has gone: on_idle."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef reader_properties[] = {
+    {"latest", reader_latest, NULL, "The latest generation published.", NULL},
+    {"closed", reader_closed, NULL, "Whether close() was called.", NULL},
+    {"forked", reader_forked, NULL, "Whether the handle belongs to the parent process.", NULL},
+    {"roots", reader_roots, NULL, "Roots alive, the kept one included.", NULL},
+    {"owner", reader_owner, NULL, "What keeps the maps; None once they were given back.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyTypeObject shmc_pyreader_type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "shmcache._hot.Reader",
+    .tp_doc = PyDoc_STR("Reader(address, owner, on_idle=None): reads through one seat."),
+    .tp_basicsize = sizeof(shmc_pyreader),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = reader_new,
+    .tp_dealloc = reader_dealloc,
+    .tp_finalize = reader_end,
+    .tp_traverse = reader_traverse,
+    .tp_clear = reader_clear,
+    .tp_methods = reader_methods,
+    .tp_getset = reader_properties,
+};

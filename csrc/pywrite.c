@@ -1,0 +1,406 @@
+/*
+ * pywrite.c - put: Python objects into the open batch of a writer.
+ *
+ * The batch itself is opened and committed by the control plane. An exception here
+ * leaves the batch as it was before this object, unless the core poisoned it (the
+ * arena was full): the caller aborts it then.
+ *
+ * An encoder (caches, nothing that matters) is kept for each writer that this process
+ * has; there is hardly ever more than one.
+ */
+#include "pyencode.h"
+
+static struct shmc_encoder *encoders; /* with the GIL (H4) */
+
+static void encoder_free(struct shmc_encoder *encoder)
+{
+    shmc_keys_clear(encoder);
+    Py_CLEAR(encoder->trail);
+    PyMem_Free(encoder->stack);
+    PyMem_Free(encoder);
+}
+
+void shmc_encoder_forget(struct shmc_writer *writer)
+{
+    for (struct shmc_encoder **at = &encoders; *at != NULL; at = &(*at)->next) {
+        if ((*at)->writer == writer) {
+            struct shmc_encoder *gone = *at;
+            *at = gone->next;
+            encoder_free(gone);
+            return;
+        }
+    }
+}
+
+struct shmc_encoder *shmc_encoder_of(struct shmc_writer *writer)
+{
+    for (struct shmc_encoder *known = encoders; known != NULL; known = known->next) {
+        if (known->writer == writer && known->instance == shmc_writer_instance(writer))
+            return known;
+    }
+    shmc_encoder_forget(writer); /* an address that came back */
+    struct shmc_encoder *encoder = PyMem_Calloc(1, sizeof(*encoder));
+    if (encoder == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    encoder->writer = writer;
+    encoder->span = shmc_writer_span(writer);
+    encoder->instance = shmc_writer_instance(writer);
+    encoder->next = encoders;
+    encoders = encoder;
+    return encoder;
+}
+
+/* ---- one change ------------------------------------------------------------------------ */
+
+typedef enum shmc_status (*put_function)(struct shmc_writer *, const struct shmc_change *);
+
+struct put {
+    struct shmc_encoder *encoder;
+    put_function function;
+    struct shmc_change change;
+    PyObject *value;
+    PyObject *version; /* str or None */
+    PyObject *emitted; /* sequence of sequences of str, or None */
+};
+
+/* What the new object is most like: its previous version, or the batch's last object. */
+static shmc_word previous_of(struct put *put)
+{
+    struct shmc_encoder *encoder = put->encoder;
+    shmc_word word;
+
+    if (shmc_current(encoder->writer, put->change.resource, put->change.key,
+                     put->change.key_length, &word) == SHMC_OK)
+        return word;
+    return encoder->last_batch == shmc_batch_number(encoder->writer) ? encoder->last
+                                                                      : SHMC_NOTHING;
+}
+
+static int encode_values(struct shmc_encoder *encoder, PyObject *values, shmc_word *word)
+{
+    PyObject *list = PySequence_List(values);
+
+    if (list == NULL)
+        return -1;
+    int result = 0;
+    for (Py_ssize_t i = 0; result == 0 && i < PyList_GET_SIZE(list); i++) {
+        if (!PyUnicode_Check(PyList_GET_ITEM(list, i))) {
+            PyErr_Format(shmc_hot_errors.unsupported, "an index value must be a str, not %.100s",
+                         Py_TYPE(PyList_GET_ITEM(list, i))->tp_name);
+            result = -1;
+        }
+    }
+    if (result == 0)
+        result = shmc_encode(encoder, list, SHMC_NOTHING, word);
+    Py_DECREF(list);
+    return result;
+}
+
+static int encode_emitted(struct put *put, shmc_word words[SHMC_MAX_INDICES])
+{
+    put->change.emitted = words;
+    put->change.emitted_count = 0;
+    if (put->emitted == NULL || put->emitted == Py_None)
+        return 0;
+    PyObject *list = PySequence_Fast(put->emitted, "emitted must be a sequence of sequences");
+    if (list == NULL)
+        return -1;
+    int result = 0;
+    const Py_ssize_t count = PySequence_Fast_GET_SIZE(list);
+    for (Py_ssize_t i = 0; result == 0 && i < count && i < (Py_ssize_t)SHMC_MAX_INDICES; i++)
+        result = encode_values(put->encoder, PySequence_Fast_GET_ITEM(list, i), &words[i]);
+    put->change.emitted_count = (size_t)count;
+    Py_DECREF(list);
+    return result;
+}
+
+static int put_change(struct put *put)
+{
+    struct shmc_encoder *encoder = put->encoder;
+    shmc_word words[SHMC_MAX_INDICES];
+    const uint64_t before = shmc_batch_changes(encoder->writer);
+
+    if (!PyDict_Check(put->value) && !Py_IS_TYPE(put->value, &shmc_pyview_type)) {
+        PyErr_Format(shmc_hot_errors.unsupported, "an object must be a dict, not %.100s",
+                     Py_TYPE(put->value)->tp_name);
+        return -1;
+    }
+    if (shmc_encode(encoder, put->value, previous_of(put), &put->change.value) < 0 ||
+        encode_emitted(put, words) < 0)
+        return -1;
+    put->change.version = SHMC_NOTHING;
+    if (put->version != NULL && put->version != Py_None &&
+        shmc_encode_str(encoder, put->version, SHMC_NOTHING, &put->change.version) < 0)
+        return -1;
+    const enum shmc_status status = put->function(encoder->writer, &put->change);
+    if (status != SHMC_OK) {
+        shmc_hot_raise(status, "storing an object");
+        return -1;
+    }
+    encoder->last = put->change.value;
+    encoder->last_batch = shmc_batch_number(encoder->writer);
+    return shmc_batch_changes(encoder->writer) != before;
+}
+
+static int put_start(struct put *put, unsigned long long address, unsigned long resource,
+                     put_function function)
+{
+    struct shmc_writer *writer = (struct shmc_writer *)(uintptr_t)address;
+
+    memset(put, 0, sizeof(*put));
+    put->encoder = shmc_encoder_of(writer);
+    put->function = function;
+    put->change.resource = (uint32_t)resource;
+    return put->encoder == NULL ? -1 : 0;
+}
+
+static int put_key(struct put *put, PyObject *key)
+{
+    Py_ssize_t length;
+
+    if (!PyUnicode_Check(key)) {
+        PyErr_Format(PyExc_TypeError, "a key must be a str, not %.100s", Py_TYPE(key)->tp_name);
+        return -1;
+    }
+    put->change.key = (const uint8_t *)PyUnicode_AsUTF8AndSize(key, &length);
+    if (put->change.key == NULL)
+        return -1;
+    if (length == 0 || memchr(put->change.key, 0, (size_t)length) != NULL) {
+        PyErr_SetString(PyExc_ValueError, "a key must not be empty nor contain NUL");
+        return -1;
+    }
+    put->change.key_length = (size_t)length;
+    return 0;
+}
+
+/* (writer, resource, key, object, version, shard, emitted) */
+static PyObject *put_one(PyObject *const *arguments, Py_ssize_t count, put_function function)
+{
+    struct put put;
+
+    if (count < 4 || count > 7) {
+        PyErr_SetString(PyExc_TypeError,
+                        "takes writer, resource, key, object, version, shard, emitted");
+        return NULL;
+    }
+    const unsigned long long address = PyLong_AsUnsignedLongLong(arguments[0]);
+    const unsigned long resource = PyLong_AsUnsignedLong(arguments[1]);
+    if (PyErr_Occurred() || put_start(&put, address, resource, function) < 0 ||
+        put_key(&put, arguments[2]) < 0)
+        return NULL;
+    put.value = arguments[3];
+    put.version = count > 4 ? arguments[4] : NULL;
+    put.emitted = count > 6 ? arguments[6] : NULL;
+    if (count > 5) {
+        put.change.shard = PyLong_AsUnsignedLongLong(arguments[5]);
+        if (PyErr_Occurred())
+            return NULL;
+    }
+    const int changed = put_change(&put);
+    return changed < 0 ? NULL : PyBool_FromLong(changed);
+}
+
+static PyObject *hot_put(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    (void)module;
+    return put_one(arguments, count, shmc_put);
+}
+
+static PyObject *hot_stage(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    (void)module;
+    return put_one(arguments, count, shmc_stage);
+}
+
+/* ---- many ----------------------------------------------------------------------------------- */
+
+static PyObject *hot_put_many(PyObject *module, PyObject *arguments)
+{
+    unsigned long long address;
+    unsigned long resource;
+    PyObject *items, *item;
+    Py_ssize_t changes = 0;
+    struct put put;
+
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "KkO:put_many", &address, &resource, &items) ||
+        put_start(&put, address, resource, shmc_put) < 0)
+        return NULL;
+    PyObject *iterator = PyObject_GetIter(items);
+    while (iterator != NULL && (item = PyIter_Next(iterator)) != NULL) {
+        PyObject *key = NULL;
+        int changed = -1;
+
+        put.version = NULL;
+        put.change.shard = 0;
+        if (PyTuple_Check(item) &&
+            PyArg_ParseTuple(item, "OO|O:put_many item", &key, &put.value, &put.version) &&
+            put_key(&put, key) == 0)
+            changed = put_change(&put);
+        else if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_TypeError, "put_many takes (key, object, version) tuples");
+        Py_DECREF(item);
+        if (changed < 0) {
+            Py_DECREF(iterator);
+            return NULL;
+        }
+        changes += changed;
+    }
+    Py_XDECREF(iterator);
+    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(changes);
+}
+
+static PyObject *str_metadata, *str_name, *str_namespace, *str_version;
+
+/* A member of a dict that must be a str if it is there; borrowed, NULL without exception: not
+ * there. */
+static PyObject *text_member(PyObject *dict, PyObject *key)
+{
+    PyObject *value = PyDict_GetItemWithError(dict, key);
+
+    if (value == NULL || value == Py_None)
+        return NULL;
+    if (!PyUnicode_Check(value)) {
+        PyErr_Format(shmc_hot_errors.unsupported, "at ['metadata'][%R]: must be a str, not %.100s",
+                     key, Py_TYPE(value)->tp_name);
+        return NULL;
+    }
+    return value;
+}
+
+/* namespace/name, or name alone, into `buffer` if it fits there, else into *heap. */
+static int key_of(struct put *put, PyObject *metadata, char *buffer, size_t size, char **heap)
+{
+    PyObject *name = text_member(metadata, str_name);
+    PyObject *space = PyErr_Occurred() ? NULL : text_member(metadata, str_namespace);
+    Py_ssize_t name_length, space_length = 0;
+    const char *space_bytes = NULL;
+
+    if (PyErr_Occurred())
+        return -1;
+    if (name == NULL || PyUnicode_GET_LENGTH(name) == 0) {
+        PyErr_SetString(shmc_hot_errors.unsupported,
+                        "at ['metadata']['name']: an object must have a name");
+        return -1;
+    }
+    const char *name_bytes = PyUnicode_AsUTF8AndSize(name, &name_length);
+    if (space != NULL)
+        space_bytes = PyUnicode_AsUTF8AndSize(space, &space_length);
+    if (name_bytes == NULL || (space != NULL && space_bytes == NULL))
+        return -1;
+    const size_t length =
+        (size_t)name_length + (space_length > 0 ? (size_t)space_length + 1 : 0);
+    char *to = buffer;
+    if (length > size) {
+        to = *heap = PyMem_Malloc(length);
+        if (to == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    put->change.key = (const uint8_t *)to;
+    put->change.key_length = length;
+    if (space_length > 0) {
+        memcpy(to, space_bytes, (size_t)space_length);
+        to[space_length] = '/';
+        to += space_length + 1;
+    }
+    memcpy(to, name_bytes, (size_t)name_length);
+    if (memchr(put->change.key, 0, length) != NULL) {
+        PyErr_SetString(PyExc_ValueError, "a key must not be empty nor contain NUL");
+        return -1;
+    }
+    return 0;
+}
+
+static int apply_one(struct put *put, PyObject *object)
+{
+    char buffer[320];
+    char *heap = NULL;
+    int changed = -1;
+    PyObject *metadata = PyDict_Check(object) ? PyDict_GetItemWithError(object, str_metadata) : NULL;
+
+    if (metadata == NULL || !PyDict_Check(metadata)) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(shmc_hot_errors.unsupported,
+                            "at ['metadata']: an object to apply must be a dict with a dict of "
+                            "metadata");
+        return -1;
+    }
+    put->value = object;
+    put->version = text_member(metadata, str_version);
+    if (!PyErr_Occurred() && key_of(put, metadata, buffer, sizeof(buffer), &heap) == 0)
+        changed = put_change(put);
+    PyMem_Free(heap);
+    return changed;
+}
+
+static PyObject *apply_all(PyObject *arguments, put_function function)
+{
+    unsigned long long address;
+    unsigned long resource;
+    PyObject *objects;
+    Py_ssize_t changes = 0;
+    struct put put;
+
+    if (!PyArg_ParseTuple(arguments, "KkO!", &address, &resource, &PyList_Type, &objects) ||
+        put_start(&put, address, resource, function) < 0)
+        return NULL;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(objects); i++) {
+        const int changed = apply_one(&put, PyList_GET_ITEM(objects, i));
+        if (changed < 0)
+            return NULL;
+        changes += changed;
+    }
+    return PyLong_FromSsize_t(changes);
+}
+
+static PyObject *hot_apply(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    return apply_all(arguments, shmc_put);
+}
+
+static PyObject *hot_stage_all(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    return apply_all(arguments, shmc_stage);
+}
+
+static PyObject *hot_forget(PyObject *module, PyObject *address)
+{
+    const unsigned long long value = PyLong_AsUnsignedLongLong(address);
+
+    (void)module;
+    if (PyErr_Occurred())
+        return NULL;
+    shmc_encoder_forget((struct shmc_writer *)(uintptr_t)value);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"put", (PyCFunction)(void (*)(void))hot_put, METH_FASTCALL,
+     PyDoc_STR("put(writer, resource, key, object, version=None, shard=0, emitted=None) -> bool")},
+    {"stage", (PyCFunction)(void (*)(void))hot_stage, METH_FASTCALL,
+     PyDoc_STR("As put, for a replacement that is being prepared.")},
+    {"put_many", hot_put_many, METH_VARARGS,
+     PyDoc_STR("put_many(writer, resource, iterable of (key, object, version)) -> changes")},
+    {"apply", hot_apply, METH_VARARGS,
+     PyDoc_STR("apply(writer, resource, objects) -> changes; key and version from metadata")},
+    {"stage_all", hot_stage_all, METH_VARARGS, PyDoc_STR("As apply, for a replacement.")},
+    {"forget", hot_forget, METH_O, PyDoc_STR("forget(writer): drops what was cached beside it")},
+    {NULL, NULL, 0, NULL},
+};
+
+int shmc_pywrite_init(PyObject *module)
+{
+    str_metadata = PyUnicode_InternFromString("metadata");
+    str_name = PyUnicode_InternFromString("name");
+    str_namespace = PyUnicode_InternFromString("namespace");
+    str_version = PyUnicode_InternFromString("resourceVersion");
+    if (str_metadata == NULL || str_name == NULL || str_namespace == NULL || str_version == NULL)
+        return -1;
+    return PyModule_AddFunctions(module, methods);
+}

@@ -1,0 +1,88 @@
+"""shmcache: a Kubernetes informer cache for a machine, in shared memory.
+
+    with shmcache.Writer("demo", resources=["pods"]) as writer:   # one process
+        writer.apply("pods", objects)
+
+    cache = shmcache.attach("demo")                               # any number of others
+    cache["pods"]["prod/web-0"]["spec"]["nodeName"]
+
+Objects are views into memory that the writer reuses: to keep one for long, `.to_dict()` it.
+"""
+
+from __future__ import annotations
+
+from shmcache._hot import Delta, ListView, View, default
+from shmcache.errors import (
+    BusyError,
+    CacheFull,
+    CacheTooOld,
+    ClosedError,
+    CorruptSegment,
+    FencedError,
+    ForkedError,
+    Lapped,
+    LayoutMismatch,
+    LimitExceeded,
+    SegmentNotFound,
+    ShmCacheError,
+    SourceError,
+    StaleObjectError,
+    UnsupportedValue,
+    UntrustedSegment,
+)
+from shmcache.follow import Cursor
+from shmcache.reader import Cache, Snapshot, attach
+from shmcache.resources import CachedResource
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shmcache.settings import Resource
+    from shmcache.writer import Writer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BusyError",
+    "Cache",
+    "CacheFull",
+    "CacheTooOld",
+    "CachedResource",
+    "ClosedError",
+    "CorruptSegment",
+    "Cursor",
+    "Delta",
+    "FencedError",
+    "ForkedError",
+    "Lapped",
+    "LayoutMismatch",
+    "LimitExceeded",
+    "ListView",
+    "Resource",
+    "SegmentNotFound",
+    "ShmCacheError",
+    "Snapshot",
+    "SourceError",
+    "StaleObjectError",
+    "UnsupportedValue",
+    "UntrustedSegment",
+    "View",
+    "Writer",
+    "attach",
+    "default",
+]
+
+_LATE = {"Resource": "shmcache.settings", "Writer": "shmcache.writer"}
+"""What only a writer needs: a worker that reads does not pay for its imports."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATE:
+        raise AttributeError(f"module 'shmcache' has no attribute {name!r}")
+    import importlib
+
+    found = globals()[name] = getattr(importlib.import_module(_LATE[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,29 @@
+"""The command line: `shmcache demo`, or `python -m shmcache demo`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from shmcache import __version__
+from shmcache.cli import demo
+
+COMMANDS = {"demo": demo}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs one command; its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="shmcache", description="A Kubernetes informer cache for a machine, in shared memory."
+    )
+    parser.add_argument("--version", action="version", version=f"shmcache {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, module in COMMANDS.items():
+        module.add_arguments(commands.add_parser(name, help=module.HELP, description=module.HELP))
+    chosen = parser.parse_args(arguments)
+    status: int = COMMANDS[chosen.command].run(chosen)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

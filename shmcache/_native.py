@@ -1,0 +1,142 @@
+"""The typed face of the C core: the only importer of `_core`.
+
+What comes in are handles (opaque pointers that only this module makes); what goes out are results
+or the exceptions of errors.py. Nothing here keeps state. Every call gives the GIL away.
+"""
+
+from __future__ import annotations
+
+from shmcache import _core, errors
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NewType, Protocol
+
+    SegmentHandle = NewType("SegmentHandle", object)
+    WriterHandle = NewType("WriterHandle", object)
+    ReaderHandle = NewType("ReaderHandle", object)
+    Pointer = Any  # to a struct of ours, a result, or bytes that the callee reads
+
+    class Lib(Protocol):
+        """The functions of shmcache.h; statuses are ints."""
+
+        shmc_status_text: Callable[[int], Pointer]
+        shmc_segment_map: Callable[[int, int, int, SegmentHandle], int]
+        shmc_segment_extend: Callable[[SegmentHandle, int], int]
+        shmc_segment_unmap: Callable[[SegmentHandle], None]
+        shmc_lock_byte: Callable[[int, int], int]
+        shmc_unlock_byte: Callable[[int, int], int]
+        shmc_probe_byte: Callable[[int, int], int]
+        shmc_close_in_child: Callable[[int], int]
+        shmc_keep_in_child: Callable[[int], None]
+        shmc_data_minimum: Callable[[Pointer], int]
+        shmc_data_format: Callable[[SegmentHandle, Pointer], int]
+        shmc_data_check_header: Callable[[SegmentHandle, bytes, Pointer], int]
+        shmc_writer_create: Callable[[SegmentHandle, SegmentHandle, Pointer, Pointer], int]
+        shmc_writer_destroy: Callable[[WriterHandle], None]
+        shmc_declare_resource: Callable[[WriterHandle, bytes, int, Pointer], int]
+        shmc_find_resource: Callable[[WriterHandle, bytes, int, Pointer], int]
+        shmc_declare_index: Callable[
+            [WriterHandle, int, bytes, int, bytes | Pointer, int, Pointer], int
+        ]
+        shmc_set_state: Callable[[WriterHandle, int, int], int]
+        shmc_set_version: Callable[[WriterHandle, int, bytes, int], int]
+        shmc_begin: Callable[[WriterHandle], int]
+        shmc_commit: Callable[[WriterHandle, int], int]
+        shmc_abort: Callable[[WriterHandle], int]
+        shmc_delete: Callable[[WriterHandle, int, bytes, int, bytes | Pointer, int, int], int]
+        shmc_replace_begin: Callable[[WriterHandle, int], int]
+        shmc_replace_finish: Callable[[WriterHandle, int, bytes | Pointer, int], int]
+        shmc_replace_cancel: Callable[[WriterHandle, int], int]
+        shmc_tend: Callable[[WriterHandle, int], int]
+        shmc_reclaim: Callable[[WriterHandle], int]
+        shmc_drop_window: Callable[[WriterHandle], int]
+        shmc_writer_stats: Callable[[WriterHandle, Pointer], None]
+        shmc_check: Callable[[WriterHandle, Pointer, int], int]
+        shmc_seats_size: Callable[[int], int]
+        shmc_seats_format: Callable[[SegmentHandle, int, int], int]
+        shmc_seats_check_header: Callable[[SegmentHandle, Pointer], int]
+        shmc_seat_info: Callable[[SegmentHandle, int, Pointer], int]
+        shmc_reader_create: Callable[[SegmentHandle, SegmentHandle | Pointer, Pointer], int]
+        shmc_reader_destroy: Callable[[ReaderHandle], None]
+        shmc_reader_seat: Callable[[ReaderHandle], int]
+        shmc_reader_latest: Callable[[ReaderHandle], int]
+        shmc_reader_pins: Callable[[ReaderHandle], int]
+        shmc_reader_report: Callable[[ReaderHandle, int, int, int], None]
+        shmc_wait: Callable[[ReaderHandle, int, int, int], int]
+        shmc_wake_self: Callable[[ReaderHandle], None]
+
+
+ffi = _core.ffi
+lib: Lib = _core.lib
+NULL: Pointer = ffi.NULL
+
+OK: int = _core.lib.SHMC_OK
+EMPTY: int = _core.lib.SHMC_EMPTY
+LAPPED: int = _core.lib.SHMC_LAPPED
+TIMEOUT: int = _core.lib.SHMC_TIMEOUT
+INTERRUPTED: int = _core.lib.SHMC_INTERRUPTED
+NOT_FOUND: int = _core.lib.SHMC_NOT_FOUND
+STALE: int = _core.lib.SHMC_STALE
+NO_SPACE: int = _core.lib.SHMC_NO_SPACE
+BUSY: int = _core.lib.SHMC_BUSY
+INVALID: int = _core.lib.SHMC_INVALID
+CLOSED: int = _core.lib.SHMC_CLOSED
+SYSTEM: int = _core.lib.SHMC_SYSTEM
+
+_EXCEPTIONS: dict[int, type[Exception]] = {
+    STALE: errors.StaleObjectError,
+    _core.lib.SHMC_FULL: errors.CacheFull,
+    NO_SPACE: errors.CacheFull,
+    _core.lib.SHMC_NO_MEMORY: MemoryError,
+    BUSY: errors.BusyError,
+    _core.lib.SHMC_FENCED: errors.FencedError,
+    _core.lib.SHMC_CORRUPT: errors.CorruptSegment,
+    _core.lib.SHMC_VERSION: errors.LayoutMismatch,
+    _core.lib.SHMC_LIMIT: errors.LimitExceeded,
+    INVALID: ValueError,
+    _core.lib.SHMC_FORKED: errors.ForkedError,
+    CLOSED: errors.ClosedError,
+}
+
+
+def check(status: int, doing: str) -> None:
+    """Returns for OK; any other status becomes its exception, whose text starts with `doing`."""
+    if status != OK:
+        raise failure(status, doing)
+
+
+def failure(status: int, doing: str) -> Exception:
+    """The exception that belongs to a status; a system call's keeps its errno."""
+    number = ffi.errno
+    if status == SYSTEM:
+        import os
+
+        return OSError(number, f"{doing}: {os.strerror(number)}")
+    text = ffi.string(lib.shmc_status_text(status)).decode()
+    return _EXCEPTIONS.get(status, errors.ShmCacheError)(f"{doing}: {text}")
+
+
+def new_segment() -> SegmentHandle:
+    """A zeroed struct shmc_segment that lives as long as the handle."""
+    handle: SegmentHandle = ffi.new("struct shmc_segment *")
+    return handle
+
+
+def map_segment(fd: int, size: int, *, writable: bool, doing: str) -> SegmentHandle:
+    """Maps `fd` over `size` bytes of address space; the caller keeps owning `fd`."""
+    segment = new_segment()
+    check(lib.shmc_segment_map(fd, size, writable, segment), doing)
+    return segment
+
+
+def address(handle: object) -> int:
+    """The address behind a handle, for `_hot`, which shares the core's structs."""
+    return int(ffi.cast("uintptr_t", handle))
+
+
+def struct_values(pointer: Pointer) -> dict[str, Any]:
+    """A flat struct of ours as a dict, in the header's order."""
+    fields = ffi.typeof(pointer).item.fields
+    return {name: getattr(pointer, name) for name, _ in fields}

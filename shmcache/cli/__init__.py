@@ -1,0 +1,1 @@
+"""The commands, one file each; `python -m shmcache --help` lists them."""

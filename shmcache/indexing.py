@@ -1,0 +1,93 @@
+"""Index functions: values of an index that no path can name, computed in the writer.
+
+A function is given the object and returns a str, several, or nothing. One that raises leaves
+that object without values in that index: the failure is logged and counted, all else goes on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shmcache.settings import Emit, IndexSpec
+
+logger = logging.getLogger(__name__)
+
+_FNV_OFFSET, _FNV_PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
+
+
+def resolve(index: str, spec: IndexSpec) -> Emit | None:
+    """The function of a spec, imported if need be; None for a path, which the core evaluates."""
+    if not isinstance(spec, str):
+        return spec
+    module, colon, name = spec.partition(":")
+    if not colon:
+        return None
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    if not callable(found):
+        raise TypeError(f"index {index!r}: {spec} is no function")
+    emit: Emit = found
+    return emit
+
+
+class Functions:
+    """The index functions of one resource, in the order of their declaration."""
+
+    __slots__ = ("_emits", "failures", "resource")
+
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
+        self.failures = 0
+        self._emits: list[tuple[str, Emit]] = []
+
+    def __len__(self) -> int:
+        return len(self._emits)
+
+    def add(self, index: str, emit: Emit) -> None:
+        """Behind those that are there already."""
+        self._emits.append((index, emit))
+
+    def emit(self, key: str, obj: Any) -> tuple[tuple[str, ...], ...]:
+        """One tuple of values per function; an empty one where the function raised."""
+        return tuple(self._one(index, emit, key, obj) for index, emit in self._emits)
+
+    def _one(self, index: str, emit: Emit, key: str, obj: Any) -> tuple[str, ...]:
+        try:
+            return values_of(emit(obj))
+        except Exception:
+            self.failures += 1
+            logger.exception("%s: index %s fails on %s", self.resource, index, key)
+            return ()
+
+
+def values_of(answer: str | Iterable[str] | None) -> tuple[str, ...]:
+    """The values as a tuple of str; TypeError for anything else."""
+    if answer is None:
+        return ()
+    if isinstance(answer, str):
+        return (answer,)
+    values = tuple(answer)
+    for value in values:
+        if not isinstance(value, str):
+            raise TypeError(f"an index value must be a str, not {value!r}")
+    return values
+
+
+def identity(obj: Mapping[str, Any]) -> tuple[str, str | None, int]:
+    """Key, version and shard of a Kubernetes object, as `_hot.apply` takes them in C."""
+    metadata = obj["metadata"]
+    name, namespace = metadata["name"], metadata.get("namespace")
+    key = f"{namespace}/{name}" if namespace else name
+    return key, metadata.get("resourceVersion"), shard_of(metadata.get("uid", ""))
+
+
+def shard_of(uid: str) -> int:
+    """FNV-1a, 64 bits."""
+    shard = _FNV_OFFSET
+    for byte in uid.encode():
+        shard = (shard ^ byte) * _FNV_PRIME & _MASK
+    return shard

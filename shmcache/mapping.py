@@ -1,0 +1,152 @@
+"""DATA and SEATS of one cache in this process: mapped, and their descriptors.
+
+A writer builds fresh ones, a reader attaches to the current ones. The maps stay where they are
+until close(); whoever uses addresses into them keeps this object alive.
+"""
+
+from __future__ import annotations
+
+import os
+
+from shmcache import _native
+from shmcache._native import check, ffi, lib
+from shmcache.errors import LayoutMismatch, SegmentNotFound
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shmcache.segments import Current, Place
+
+_ATTEMPTS = 100  # each is lost only to a writer that started in between
+
+
+class Segments:
+    """The two mapped segments. close() may be called twice, and by a forked child.
+
+    `guarded`: the core closes the descriptor of SEATS in a child, where close() must then leave
+    its number alone.
+    """
+
+    __slots__ = ("_fds", "_pid", "data", "guarded", "instance", "seats")
+
+    def __init__(self) -> None:
+        self.data = _native.new_segment()
+        self.seats = _native.new_segment()
+        self.instance = 0
+        self.guarded = False
+        self._pid = os.getpid()
+        self._fds: list[int] = []
+
+    def _map(self, fd: int, size: int, *, writable: bool, doing: str) -> _native.SegmentHandle:
+        self._fds.append(fd)
+        return _native.map_segment(fd, size, writable=writable, doing=doing)
+
+    def close(self) -> None:
+        """Unmaps both and closes their descriptors; nothing may look at them any more."""
+        lib.shmc_segment_unmap(self.data)
+        lib.shmc_segment_unmap(self.seats)
+        if self.guarded and self._pid != os.getpid():
+            del self._fds[1:]
+        while self._fds:
+            os.close(self._fds.pop())
+
+
+def _random_word() -> int:
+    return int.from_bytes(os.urandom(8), "little") or 1
+
+
+class Fresh(Segments):
+    """A new, empty DATA and SEATS, which nobody finds before publish()."""
+
+    __slots__ = ("current", "place", "settings")
+
+    def __init__(
+        self, place: Place, boot_id: bytes, options: Mapping[str, int], seat_count: int, mode: int
+    ) -> None:
+        super().__init__()
+        from shmcache.segments import Current
+
+        self.place = place
+        self.settings = ffi.new("struct shmc_writer_settings *", dict(options))
+        self.settings.instance = self.instance = _random_word()
+        self.settings.seed = _random_word()
+        self.settings.boot_id = boot_id
+        self.current = Current(self.instance, _random_word(), self.settings.max_size)
+        try:
+            self._build_data(mode)
+            self._build_seats(seat_count, mode)
+        except BaseException:
+            self.close()
+            place.discard(self.current)
+            raise
+
+    def _build_data(self, mode: int) -> None:
+        doing = f"creating DATA of cache {self.place.name!r}"
+        fd = self.place.create("data", self.current.data, mode)
+        self.data = self._map(fd, self.settings.max_size, writable=True, doing=doing)
+        self._extend(self.data, lib.shmc_data_minimum(self.settings), doing)
+        check(lib.shmc_data_format(self.data, self.settings), doing)
+
+    def _build_seats(self, count: int, mode: int) -> None:
+        doing = f"creating SEATS of cache {self.place.name!r}"
+        size = lib.shmc_seats_size(count)
+        fd = self.place.create("seats", self.current.seats, mode)
+        self.seats = self._map(fd, size, writable=True, doing=doing)
+        self._extend(self.seats, size, doing)
+        check(lib.shmc_seats_format(self.seats, count, self.current.seats), doing)
+
+    def _extend(self, segment: _native.SegmentHandle, size: int, doing: str) -> None:
+        status = lib.shmc_segment_extend(segment, size)
+        if status == _native.NO_SPACE:
+            raise self.place.full(size)
+        check(status, doing)
+
+
+class Attached(Segments):
+    """The current DATA (read-only) and SEATS (a description of our own) of a cache."""
+
+    __slots__ = ("current",)
+
+    def __init__(self, place: Place, boot_id: bytes) -> None:
+        super().__init__()
+        self.current = self._open(place)
+        try:
+            self._check(place, boot_id)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, place: Place) -> Current:
+        for _ in range(_ATTEMPTS):
+            current = place.current()
+            try:
+                self._map_both(place, current)
+            except SegmentNotFound:  # a new writer removed it after we read its name
+                self.close()
+            except BaseException:
+                self.close()
+                raise
+            else:
+                return current
+        raise SegmentNotFound(
+            f"cache {place.name!r} names segments that are gone: start its writer again"
+        )
+
+    def _map_both(self, place: Place, current: Current) -> None:
+        doing = f"attaching to cache {place.name!r}"
+        data = place.open_data(current.data)
+        self.data = self._map(data, current.max_size, writable=False, doing=doing)
+        seats = place.open_seats(current.seats)
+        self.seats = self._map(seats, os.fstat(seats).st_size, writable=True, doing=doing)
+
+    def _check(self, place: Place, boot_id: bytes) -> None:
+        doing = f"attaching to cache {place.name!r}"
+        found = ffi.new("uint64_t *")
+        check(lib.shmc_data_check_header(self.data, boot_id, found), doing)
+        if found[0] != self.current.data:
+            raise LayoutMismatch(f"{doing}: DATA is another instance than its name says")
+        self.instance = int(found[0])
+        check(lib.shmc_seats_check_header(self.seats, found), doing)
+        if found[0] != self.current.seats:
+            raise LayoutMismatch(f"{doing}: SEATS is another instance than its name says")

@@ -1,0 +1,297 @@
+"""Attaching to a cache and reading it: the latest state, snapshots, deltas, waiting.
+
+A reader maps DATA read-only and claims one seat in SEATS; a dead reader's seat is given back by
+the kernel. Objects are views: they stay whole while they are held, or raise StaleObjectError when
+the writer had to reuse their memory - to keep an object for long, `.to_dict()` it.
+
+After fork, handles of the parent refuse to work in the child (ForkedError): attach there.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from shmcache import _hot, _native
+from shmcache._native import check, ffi, lib
+from shmcache.errors import BusyError, ClosedError, ForkedError, SegmentNotFound
+from shmcache.follow import Cursor
+from shmcache.mapping import Attached
+from shmcache.resources import CachedResource
+from shmcache.segments import Place, boot_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Self
+
+_EVERYTHING = (1 << 64) - 1  # interest in all resources
+_POLL_SECONDS = 0.02  # for a cache that does not exist yet: there is nothing to sleep on
+
+
+def attach(
+    name: str | None = None, *, timeout: float | None = None, trusted_uids: Iterable[int] = ()
+) -> Cache:
+    """The cache `name` (or of the environment's SHMCACHE_NAME), full from the first look-up on.
+
+    Waits up to `timeout` seconds for a cache that does not exist yet; None does not wait.
+    """
+    if name is None:
+        name = os.environ.get("SHMCACHE_NAME", "")
+        if not name:
+            raise ValueError("attach() needs a name, or SHMCACHE_NAME in the environment")
+    place = Place(name, tuple(trusted_uids))
+    deadline = time.monotonic() + (timeout or 0)
+    while True:
+        try:
+            return Cache(place)
+        except SegmentNotFound:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(_POLL_SECONDS)
+
+
+class _Attachment:
+    """The seat and the maps under it; given back when the last view has gone."""
+
+    __slots__ = ("handle", "segments")
+
+    def __init__(self, place: Place) -> None:
+        self.segments = Attached(place, boot_id())
+        made = ffi.new("struct shmc_reader **")
+        try:
+            status = lib.shmc_reader_create(self.segments.data, self.segments.seats, made)
+            if status == _native.BUSY:
+                raise BusyError(
+                    f"cache {place.name!r}: all seats are taken: end some readers, or start the "
+                    "writer with more (seats=)"
+                )
+            check(status, f"attaching to cache {place.name!r}")
+        except BaseException:
+            self.segments.close()
+            raise
+        self.segments.guarded = True  # by the core, which closes the seat's descriptor in a child
+        self.handle: _native.ReaderHandle = made[0]
+
+    def release(self) -> None:
+        """Leaves the seat and unmaps. Called once, by `_hot`."""
+        lib.shmc_reader_destroy(self.handle)
+        self.segments.close()
+
+
+class Cache:
+    """One process's attachment to a cache. Thread-safe; close() ends it, views end with it."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._attachment: _Attachment | None = _Attachment(place)
+        self._address = _native.address(self._attachment.handle)
+        self._reader = _hot.Reader(self._address, self._attachment, self._attachment.release)
+        self._ids: dict[str, int] = {}
+        self._known: dict[str, CachedResource] = {}
+
+    @property
+    def name(self) -> str:
+        """Of the cache; a directory's is its absolute path."""
+        return self._place.name
+
+    @property
+    def instance(self) -> int:
+        """Of the DATA segment: positions in the ring of another instance mean nothing here."""
+        return self._reader.root().instance
+
+    @property
+    def latest(self) -> int:
+        """The generation published last. It only rises."""
+        return self._reader.latest
+
+    @property
+    def seat(self) -> int:
+        """This process's seat, for display."""
+        return int(lib.shmc_reader_seat(self._handle()))
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+        return self._reader.closed
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The names of all resources, in the order of their declaration."""
+        return tuple(self._reader.root().names())
+
+    def __getitem__(self, resource: str) -> CachedResource:
+        """The resource, always in its latest state. KeyError if the cache has none of the name."""
+        found = self._known.get(resource)
+        if found is None:
+            found = self._known[resource] = CachedResource(self._reader, self._id(resource))
+        return found
+
+    def __contains__(self, resource: object) -> bool:
+        return resource in self.resources
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return f"<shmcache.Cache {self.name!r}: closed>"
+        return f"<shmcache.Cache {self.name!r}: {', '.join(self.resources) or 'no resources'}>"
+
+    def _id(self, resource: str) -> int:
+        if resource not in self._ids:
+            self._ids = {name: number for number, name in enumerate(self._reader.root().names())}
+        try:
+            return self._ids[resource]
+        except KeyError:
+            known = ", ".join(self._ids) or "none"
+            raise KeyError(f"cache {self.name!r} has {known}, not {resource!r}") from None
+
+    def _handle(self) -> _native.ReaderHandle:
+        attachment = self._attachment
+        if attachment is None:
+            raise ClosedError(f"cache {self.name!r} is closed")
+        if self._reader.forked:
+            raise ForkedError(
+                f"cache {self.name!r} was attached by the parent process: attach again here"
+            )
+        return attachment.handle
+
+    # ---- one state, and what follows ---------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """One state of all resources and indices. A context manager; keep it for short."""
+        return Snapshot(self, self._reader.root())
+
+    def follow(self, resources: Iterable[str] | None = None, *, start: int | None = None) -> Cursor:
+        """A cursor over the deltas of these resources (None: all) from `start` on.
+
+        `start` is a position in the ring, as Snapshot.head; None is now: only what comes.
+        """
+        return Cursor(self._reader, self._wanted(resources), start)
+
+    def wait(
+        self,
+        since: Cursor | int,
+        timeout: float | None = None,
+        resources: Iterable[str] | None = None,
+    ) -> bool:
+        """Sleeps until something was published after `since`; False if `timeout` seconds passed.
+
+        `since` is a generation, or a cursor: then until it may have something to take. With
+        `resources`, only changes of these count (others may wake, rarely). Signals are handled.
+        """
+        handle = self._handle()
+        if isinstance(since, Cursor):
+            if since.ready():
+                return True
+            wanted = since.resources if resources is None else self._wanted(resources)
+            since = since.generation
+        else:
+            wanted = self._wanted(resources)
+        interest = _EVERYTHING if wanted is None else _interest(wanted)
+        self._reader.release()  # a sleeper should pin nothing
+        return _sleep(handle, interest, since, timeout)
+
+    def wake(self) -> None:
+        """Ends every wait() of this process now; to be called from any thread or signal handler."""
+        lib.shmc_wake_self(self._handle())
+
+    def _wanted(self, resources: Iterable[str] | None) -> frozenset[int] | None:
+        if resources is None:
+            return None
+        return frozenset(map(self._id, [resources] if isinstance(resources, str) else resources))
+
+    # ---- the end -------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends the attachment: all that came from it raises ClosedError from now on. Idempotent."""
+        self._attachment = None
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _interest(wanted: Iterable[int]) -> int:
+    bits = 0
+    for number in wanted:
+        bits |= 1 << (number & 63)
+    return bits
+
+
+def _sleep(handle: _native.ReaderHandle, interest: int, since: int, timeout: float | None) -> bool:
+    left = -1 if timeout is None else max(0, int(timeout * 1e9))
+    deadline = time.monotonic_ns() + left
+    while True:
+        status = lib.shmc_wait(handle, interest, since, left)
+        if status == _native.OK:
+            return True
+        if status == _native.TIMEOUT:
+            return False
+        if status != _native.INTERRUPTED:
+            check(status, "waiting")
+        if timeout is not None:  # a signal's handler has run by now
+            left = max(0, deadline - time.monotonic_ns())
+
+
+class Snapshot:
+    """One generation: all its answers belong to one state. Views keep it whole for as long."""
+
+    __slots__ = ("_cache", "_open_root")
+
+    def __init__(self, cache: Cache, root: _hot.Root) -> None:
+        self._cache = cache
+        self._open_root: _hot.Root | None = root
+
+    @property
+    def _root(self) -> _hot.Root:
+        if self._open_root is None:
+            raise ClosedError("the snapshot is closed")
+        return self._open_root
+
+    @property
+    def generation(self) -> int:
+        """What Cache.latest was when it was taken."""
+        return self._root.generation
+
+    @property
+    def head(self) -> int:
+        """Where to follow from, to get exactly what this snapshot does not show yet."""
+        return self._root.head
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The names of all resources, in the order of their declaration."""
+        return tuple(self._root.names())
+
+    @property
+    def resource_versions(self) -> dict[str, str | None]:
+        """The resourceVersion of each resource."""
+        root = self._root
+        return {
+            name: root.record(number)["version"] or None for number, name in enumerate(root.names())
+        }
+
+    def __getitem__(self, resource: str) -> CachedResource:
+        """The resource as it was. KeyError if there was none of the name."""
+        cache = self._cache
+        root = self._root
+        number = cache._id(resource)  # noqa: SLF001 - half of the Cache
+        if number >= len(root.names()):
+            raise KeyError(f"cache {cache.name!r} had no {resource!r} at {root.generation}")
+        return CachedResource(cache._reader, number, root)  # noqa: SLF001
+
+    def __contains__(self, resource: object) -> bool:
+        return resource in self.resources
+
+    def close(self) -> None:
+        """Lets the generation go, once its views have gone too. Idempotent."""
+        self._open_root = None
+
+    def __enter__(self) -> Self:
+        self._root  # noqa: B018 - raises if it is closed
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

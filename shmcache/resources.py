@@ -1,0 +1,94 @@
+"""One resource: look-ups by key (in C), and lists, indices and ranges in key order.
+
+Obtained from a Cache it always answers from the latest state; obtained from a Snapshot, from that
+one. Each single answer belongs to one state in either case.
+"""
+
+from __future__ import annotations
+
+from shmcache import _hot
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Views = list[_hot.View]
+    Strings = list[str]
+    Items = list[tuple[str, _hot.View]]
+    IndexItems = list[tuple[str, str, _hot.View]]
+
+
+class CachedResource(_hot.Resource):
+    """A read-only mapping of keys to views, ordered by key, with indices."""
+
+    __slots__ = ("_indices",)
+
+    _indices: dict[str, int]
+
+    def list(
+        self, namespace: str | None = None, *, after: str | None = None, limit: int = 0
+    ) -> Views:
+        """The objects, of one namespace if given, in key order; `limit` of them behind `after`.
+
+        To go on, pass the key of the last one as `after`.
+        """
+        prefix = None if namespace is None else namespace + "/"
+        found: Views = self.scan(prefix=prefix, after=after, limit=limit, want="values")
+        return found
+
+    def range(
+        self,
+        start: str | None = None,
+        stop: str | None = None,
+        *,
+        after: str | None = None,
+        limit: int = 0,
+    ) -> Items:
+        """(key, object) with start <= key < stop, in order; `limit` of them behind `after`."""
+        found: Items = self.scan(start=start, stop=stop, after=after, limit=limit)
+        return found
+
+    def by_index(  # type: ignore[override]  # the base takes its number
+        self, index: str, value: str, *, after: str | None = None, limit: int = 0
+    ) -> Views:
+        """The objects with this value in an index, in key order; `limit` of them behind `after`."""
+        return super().by_index(self._index(index), value, after=after, limit=limit)
+
+    def index_keys(
+        self, index: str, value: str, *, after: str | None = None, limit: int = 0
+    ) -> Strings:
+        """The keys of by_index(), without the objects."""
+        return super().by_index(self._index(index), value, after=after, limit=limit, want="keys")
+
+    def index_values(  # type: ignore[override]  # as by_index()
+        self, index: str, *, prefix: str | None = None, after: str | None = None, limit: int = 0
+    ) -> Strings:
+        """The distinct values of an index, in order; `limit` of them behind `after`."""
+        return super().index_values(self._index(index), after=after, limit=limit, prefix=prefix)
+
+    def scan_index(self, index: str, **bounds: Any) -> IndexItems:
+        """(value, key, object) of an index, in order of value and key.
+
+        Bounds (start, stop, prefix) are values; `after` is the last (value, key), `limit` a count.
+        """
+        found: IndexItems = self.scan(self._index(index), **bounds)
+        return found
+
+    @property
+    def indices(self) -> tuple[str, ...]:
+        """The names of the indices, in the order of their declaration."""
+        return tuple(name for name, _, _ in self.record()["indices"])
+
+    def _index(self, index: str) -> int:
+        try:
+            return self._indices[index]
+        except (AttributeError, KeyError):
+            self._indices = {name: number for number, name in enumerate(self.indices)}
+        try:
+            return self._indices[index]
+        except KeyError:
+            known = ", ".join(self._indices) or "none"
+            raise KeyError(f"{self.name} has the indices {known}, not {index!r}") from None
+
+    def __repr__(self) -> str:
+        return f"<shmcache.CachedResource {self.name}: {len(self)} objects>"

@@ -1,0 +1,284 @@
+"""Where a cache's segments are, what they are called, and whom we trust.
+
+The family of a cache "pods" (layout version 1, in /dev/shm or in a directory):
+
+    shmcache-v1-pods.lock            0600: the writer's lock, and its pid for display
+    shmcache-v1-pods.cache           names the current DATA and SEATS; replaced by rename
+    shmcache-v1-pods.<16 hex>.data   DATA instance: written by the writer's uid only
+    shmcache-v1-pods.<16 hex>.seats  SEATS instance: writable for whoever may read DATA
+
+Readers never open the lock file. Whatever is opened must be a regular file owned by our own uid,
+root, or a uid that the user named: /dev/shm is writable for everybody. The layout version stands
+in the names, so that old and new run side by side.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from shmcache import _native
+from shmcache.errors import BusyError, CacheFull, LayoutMismatch, SegmentNotFound, UntrustedSegment
+from shmcache.locations import Directory, SharedMemory
+
+LAYOUT_VERSION = 1
+PREFIX = f"shmcache-v{LAYOUT_VERSION}-"
+MAX_NAME = 100
+DIRECTORY_NAME = "cache"  # of the one cache in a directory
+_ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_HEX = frozenset("0123456789abcdef")
+
+
+def check_name(name: str) -> str:
+    """The name itself, or a ValueError that says what a name may be."""
+    if not isinstance(name, str):
+        raise TypeError(f"a cache's name must be a str, not {name!r}")
+    if not name or len(name) > MAX_NAME or not _ALLOWED.issuperset(name) or not name[0].isalnum():
+        raise ValueError(
+            f"a cache's name has 1 to {MAX_NAME} letters, digits, '.', '_' or '-', the first of "
+            f"them a letter or digit (with a '/' it is a directory), not {name!r}"
+        )
+    return name
+
+
+def boot_id() -> bytes:
+    """16 bytes that are others after each boot."""
+    with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+        return bytes.fromhex(file.read().decode().strip().replace("-", ""))
+
+
+class Current:
+    """What the pointer file says: the current instances and how much to map."""
+
+    __slots__ = ("data", "max_size", "seats")
+
+    def __init__(self, data: int, seats: int, max_size: int) -> None:
+        self.data = data
+        self.seats = seats
+        self.max_size = max_size
+
+    def __str__(self) -> str:
+        return f"shmcache {self.data:016x} {self.seats:016x} {self.max_size}\n"
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> Current:
+        """What __str__ wrote; LayoutMismatch for anything else."""
+        try:
+            magic, data, seats, max_size = text.split()
+            if magic == "shmcache":
+                return cls(int(data, 16), int(seats, 16), int(max_size))
+        except ValueError:
+            pass
+        raise LayoutMismatch(f"{where} is not a cache of this version: it reads {text[:80]!r}")
+
+
+class Place:
+    """The files of one cache: made by its writer, found by its readers."""
+
+    __slots__ = ("location", "name", "stem", "trusted")
+
+    def __init__(self, name: str, trusted_uids: tuple[int, ...] = ()) -> None:
+        self.location: Directory
+        if "/" in str(name):
+            self.name = os.path.abspath(name)
+            self.location = Directory(self.name)
+            self.stem = PREFIX + DIRECTORY_NAME
+        else:
+            self.name = check_name(name)
+            self.location = SharedMemory()
+            self.stem = PREFIX + name
+        self.trusted = frozenset((os.geteuid(), 0, *trusted_uids))
+
+    # ---- for both ------------------------------------------------------------------------
+
+    def current(self) -> Current:
+        """The instances to use now. SegmentNotFound if there is no such cache."""
+        name = self.stem + ".cache"
+        fd = self._open(name, writable=False)
+        try:
+            text = os.read(fd, 256).decode("ascii", "replace")
+        finally:
+            os.close(fd)
+        return Current.parse(text, self.location.file(name))
+
+    def open_data(self, instance: int) -> int:
+        """DATA for a reader: read-only, and nobody but its owner can write it."""
+        return self._open(self._instance(instance, "data"), writable=False)
+
+    def open_seats(self, instance: int) -> int:
+        """SEATS for a reader: a description of its own, which will hold its seat's lock."""
+        return self._open(self._instance(instance, "seats"), writable=True)
+
+    def _instance(self, instance: int, kind: str) -> str:
+        return f"{self.stem}.{instance:016x}.{kind}"
+
+    def _open(self, name: str, *, writable: bool) -> int:
+        try:
+            fd = self.location.open(name, writable=writable)
+        except FileNotFoundError:
+            raise SegmentNotFound(f"there is no {self.location.file(name)}") from None
+        except OSError as error:
+            if error.errno in (40, 21, 6):  # ELOOP, EISDIR, ENXIO: link, directory, socket
+                raise UntrustedSegment(f"{self.location.file(name)} is not a file") from error
+            raise
+        try:
+            self._check_trust(fd, name, self.trusted, shared=writable)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def _check_trust(self, fd: int, name: str, trusted: frozenset[int], *, shared: bool) -> None:
+        found = os.fstat(fd)
+        path = self.location.file(name)
+        if not stat.S_ISREG(found.st_mode):
+            raise UntrustedSegment(f"{path} is not a regular file")
+        if found.st_uid not in trusted:
+            raise UntrustedSegment(
+                f"{path} belongs to uid {found.st_uid}: only uids {sorted(trusted)} are trusted "
+                "here (trusted_uids adds more)"
+            )
+        if not shared and found.st_mode & 0o022:
+            raise UntrustedSegment(f"{path} is writable for others than its owner")
+
+    # ---- for the writer --------------------------------------------------------------------
+
+    def take_lock(self) -> int:
+        """The descriptor that holds the writer's lock. BusyError (with the pid) at once."""
+        self.location.prepare()
+        name = self.stem + ".lock"
+        while True:
+            fd = self._open_lock(name)
+            try:
+                self._lock(fd)
+                found = os.fstat(fd)
+                if self.location.identity(name) == (found.st_dev, found.st_ino):
+                    os.ftruncate(fd, 0)
+                    os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+                    return fd
+            except BaseException:
+                os.close(fd)
+                raise
+            os.close(fd)  # the file was removed between opening and locking
+
+    def _open_lock(self, name: str) -> int:
+        try:
+            return self.location.create(name, 0o600)
+        except FileExistsError:
+            pass
+        try:
+            fd = self.location.open(name, writable=True)
+        except FileNotFoundError:
+            return self._open_lock(name)
+        except PermissionError as error:
+            raise UntrustedSegment(
+                f"{self.location.file(name)} belongs to another user: choose another name"
+            ) from error
+        try:
+            self._check_trust(fd, name, frozenset((os.geteuid(),)), shared=False)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def _lock(self, fd: int) -> None:
+        status = _native.lib.shmc_lock_byte(fd, 0)
+        if status == _native.BUSY:
+            pid = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            raise BusyError(f"cache {self.name!r} has a writer already (pid {pid})")
+        _native.check(status, f"locking {self.location.file(self.stem + '.lock')}")
+
+    def create(self, kind: str, instance: int, mode: int) -> int:
+        """A new instance's file. For seats, whoever may read may also write."""
+        if kind == "seats":
+            mode |= (mode & 0o044) >> 1
+        try:
+            return self.location.create(self._instance(instance, kind), mode)
+        except OSError as error:
+            if error.errno == 28:  # ENOSPC
+                raise self.full(0) from error
+            raise
+
+    def publish(self, current: Current, mode: int) -> None:
+        """From now on readers that attach find these instances."""
+        name = self._instance(current.data, "next")
+        fd = self.location.create(name, mode)
+        try:
+            text = str(current).encode("ascii")
+            if os.write(fd, text) != len(text):
+                raise self.full(len(text))
+        except OSError as error:
+            self.location.unlink(name)
+            if error.errno == 28:  # ENOSPC
+                raise self.full(4096) from error
+            raise
+        finally:
+            os.close(fd)
+        self.location.replace(self.stem + ".cache", name)
+
+    def full(self, needed: int) -> CacheFull:
+        """The error of a full file system: how much is needed, and how to get it."""
+        from shmcache.settings import format_size
+
+        return CacheFull(
+            f"cache {self.name!r}: {self.location.path} has {format_size(self.location.room())} "
+            f"free, and {format_size(needed) if needed else 'more'} is needed. Enlarge it (mount "
+            f"-o remount,size=... {self.location.path}; docker run --shm-size=...; Kubernetes: an "
+            "emptyDir with medium Memory and its sizeLimit, mounted there), or cache less"
+        )
+
+    def instances(self) -> list[str]:
+        """The files of all instances of this cache, finished or not."""
+        files = self.location.names(self.stem + ".")
+        return [file for file in files if self._is_instance(file)]
+
+    def _is_instance(self, file: str) -> bool:
+        instance, _, kind = file[len(self.stem) + 1 :].partition(".")
+        return (
+            len(instance) == 16 and _HEX.issuperset(instance) and kind in ("data", "seats", "next")
+        )
+
+    def unlink_instances(self, *, keep: Current | None = None) -> int:
+        """Removes the names of all instances but those of `keep`; how many. Lock held."""
+        kept = keep and {self._instance(keep.data, "data"), self._instance(keep.seats, "seats")}
+        gone = [file for file in self.instances() if not kept or file not in kept]
+        return sum(self.location.unlink(file) for file in gone)
+
+    def discard(self, current: Current) -> None:
+        """Removes instances that were never published, and nothing else. Lock held."""
+        for instance, kind in ((current.data, "data"), (current.seats, "seats")):
+            self.location.unlink(self._instance(instance, kind))
+        if self.location.identity(self.stem + ".cache") is None:
+            self.location.unlink(self.stem + ".lock")
+
+    def unlink(self) -> None:
+        """Removes every name of this cache; who is attached keeps the memory. Lock held."""
+        self.location.unlink(self.stem + ".cache")
+        self.unlink_instances()
+        self.location.unlink(self.stem + ".lock")
+
+    def remove(self) -> None:
+        """Removes a cache that has no writer. BusyError if it has one."""
+        fd = self.take_lock()
+        try:
+            self.unlink()
+        finally:
+            os.close(fd)
+
+    def writer_alive(self) -> bool:
+        """Whether somebody holds the writer's lock now. For display: racy."""
+        try:
+            fd = self.location.open(self.stem + ".lock", writable=True)
+        except FileNotFoundError:
+            return False
+        try:
+            return _native.lib.shmc_probe_byte(fd, 0) == _native.BUSY
+        finally:
+            os.close(fd)
+
+
+def cache_names() -> list[str]:
+    """The names of all caches of this layout in shared memory, with or without a writer."""
+    files = SharedMemory().names(PREFIX)
+    ends = (".cache", ".lock")
+    return sorted({file[len(PREFIX) :].rsplit(".", 1)[0] for file in files if file.endswith(ends)})

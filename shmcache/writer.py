@@ -1,0 +1,386 @@
+"""The one write handle of a cache: objects go in, each commit becomes one visible generation.
+
+What comes in are dicts, as orjson decodes them, under a key; what goes out are generations in DATA
+and wake-ups of those who sleep for them. A call either happens as a whole or raises and leaves the
+cache as it was. The writer never waits for a reader, and never looks into the network.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from shmcache import _hot, _native
+from shmcache._native import NULL, check, ffi, lib
+from shmcache.batches import Batches
+from shmcache.errors import BusyError, CorruptSegment, ShmCacheError
+from shmcache.indexing import Functions, identity, resolve
+from shmcache.mapping import Fresh
+from shmcache.segments import Place, boot_id
+from shmcache.settings import IndexSpec, Resource, WriterSettings, check_index_spec, check_label
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from shmcache.settings import WriterOptions
+
+logger = logging.getLogger(__name__)
+
+TEND_SECONDS = 0.2
+CHUNK = 500  # objects that a staged replacement encodes at a time
+
+
+class _Declared:
+    """A resource of this writer: its id, and the index functions that run here."""
+
+    __slots__ = ("functions", "id", "name")
+
+    def __init__(self, name: str, number: int) -> None:
+        self.name = name
+        self.id = number
+        self.functions = Functions(name)
+
+
+class Writer(Batches):
+    """Owns the cache `name`: nobody else can write it, and closing it removes it.
+
+    A name without '/' is POSIX shared memory, one with '/' a directory. Thread-safe: calls take
+    turns. Usable as a context manager. Not usable in a child of fork().
+    """
+
+    def __init__(
+        self,
+        name: str,
+        resources: Iterable[Resource | str] = (),
+        **options: Unpack[WriterOptions],
+    ) -> None:
+        super().__init__(Place(name), WriterSettings(**options))
+        self._declared: dict[str, _Declared] = {}
+        self._stop = threading.Event()
+        self._segments: Fresh | None = None
+        self._published = False
+        self._lock_fd = self.place.take_lock()
+        try:
+            self._open(resources)
+        except BaseException:
+            self.close()
+            raise
+        logger.info("cache %s: writing, pid %d", self.name, self._pid)
+
+    def _open(self, resources: Iterable[Resource | str]) -> None:
+        check(lib.shmc_close_in_child(self._lock_fd), "guarding the writer's lock")
+        settings = self.settings
+        options = {
+            "max_size": int(settings.arena_max),
+            "ring_slots": settings.ring_slots,
+            "ring_bytes": int(settings.ring_bytes),
+            "garbage_bytes": int(settings.garbage_max),
+        }
+        fresh = Fresh(self.place, boot_id(), options, settings.seats, settings.mode)
+        self._segments = fresh
+        made = ffi.new("struct shmc_writer **")
+        status = lib.shmc_writer_create(fresh.data, fresh.seats, fresh.settings, made)
+        check(status, f"becoming the writer of cache {self.name!r}")
+        self._handle = made[0]
+        self._address = _native.address(made[0])
+        with self.batch():
+            for resource in resources:
+                self.add_resource(resource)
+        self.place.publish(fresh.current, settings.mode)
+        self._published = True
+        self.place.unlink_instances(keep=fresh.current)
+        threading.Thread(
+            target=_tend, args=(weakref.ref(self), self._stop), name="shmcache-tend", daemon=True
+        ).start()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self._declared)} resources"
+        return f"<shmcache.Writer {self.name!r}: {state}>"
+
+    # ---- objects ---------------------------------------------------------------------------
+
+    def put(
+        self, resource: str, key: str, obj: Any, version: str | None = None, shard: int = 0
+    ) -> bool:
+        """Stores one object under `key`; whether that changed anything."""
+        declared = self._resource(resource)
+        with self._change(resource, whole=False):
+            emitted = self._emit(declared, key, obj) if declared.functions else None
+            return _hot.put(self._address, declared.id, key, obj, version, shard, emitted)
+
+    def put_many(self, resource: str, items: Iterable[tuple[str, Any, str | None]]) -> int:
+        """Stores (key, object, version) each, as one generation; how many changed anything."""
+        declared = self._resource(resource)
+        with self._change(resource, whole=True):
+            if not declared.functions:
+                return _hot.put_many(self._address, declared.id, items)
+            return sum(self.put(resource, key, obj, version) for key, obj, version in items)
+
+    def apply(self, resource: str, objects: Iterable[Mapping[str, Any]]) -> int:
+        """Stores Kubernetes objects under namespace/name, as one generation; how many changed."""
+        declared = self._resource(resource)
+        with self._change(resource, whole=True):
+            if not declared.functions:
+                batch = objects if isinstance(objects, list) else list(objects)
+                return _hot.apply(self._address, declared.id, batch)
+            changed = 0
+            for obj in objects:
+                key, version, shard = identity(obj)
+                changed += self.put(resource, key, obj, version, shard)
+            return changed
+
+    def delete(
+        self, resource: str, key: str, version: str | None = None, *, unknown: bool = False
+    ) -> bool:
+        """Removes a key; whether it was there. `unknown`: its last state was not seen."""
+        declared = self._resource(resource)
+        name, last = key.encode(), _text(version)
+        with self._change(resource, whole=False) as handle:
+            status = lib.shmc_delete(handle, declared.id, name, len(name), *last, unknown)
+            if status == _native.NOT_FOUND:
+                return False
+            check(status, f"{resource}: delete {key}")
+            return True
+
+    def replace(
+        self, resource: str, objects: Iterable[Mapping[str, Any]], version: str | None = None
+    ) -> None:
+        """Makes the resource hold exactly these Kubernetes objects, in one generation."""
+        with self.begin_replace(resource, version) as staged:
+            staged.apply(objects)
+
+    @contextmanager
+    def begin_replace(self, resource: str, version: str | None = None) -> Iterator[Staged]:
+        """Stages a whole new content while the old one is served; swapped in when it ends well.
+
+        Other resources (and this one) may be written meanwhile; what is not staged is deleted.
+        """
+        declared = self._resource(resource)
+        with self._turn() as handle:
+            if self._depth:
+                raise ShmCacheError(f"{resource}: a replacement cannot begin inside a batch")
+            status = lib.shmc_replace_begin(handle, declared.id)
+            if status == _native.BUSY:
+                raise BusyError(f"{resource}: another replacement is being staged")
+            check(status, f"{resource}: replace")
+        try:
+            yield Staged(self, declared)
+            with self._change(resource, whole=False) as handle:
+                status = lib.shmc_replace_finish(handle, declared.id, *_text(version))
+                check(status, f"{resource}: replace")
+        except BaseException:
+            if self._own() and not self.closed:
+                with self._turn() as handle:
+                    lib.shmc_replace_cancel(handle, declared.id)
+            raise
+
+    def _emit(self, declared: _Declared, key: str, obj: Any) -> tuple[tuple[str, ...], ...]:
+        self._emitting = True
+        try:
+            return declared.functions.emit(key, obj)
+        finally:
+            self._emitting = False
+
+    # ---- resources and indices -----------------------------------------------------------------
+
+    def add_resource(self, resource: Resource | str) -> None:
+        """Declares a resource and its indices; readers see it, empty, from the next generation."""
+        if isinstance(resource, str):
+            resource = Resource(resource)
+        name, number = resource.name.encode(), ffi.new("uint32_t *")
+        with self._change(resource.name, whole=True) as handle:
+            if resource.name in self._declared:
+                raise ValueError(f"cache {self.name!r}: {resource.name} is declared already")
+            status = lib.shmc_declare_resource(handle, name, len(name), number)
+            check(status, f"declaring {resource.name}")
+            declared = _Declared(resource.name, int(number[0]))
+            for index, spec in resource.indices.items():
+                self._declare_index(handle, declared, index, resolve(index, spec) or spec)
+            self._declared[resource.name] = declared
+
+    def add_index(self, resource: str, index: str, spec: IndexSpec) -> None:
+        """Declares one more index and fills it from the objects that are there, as one generation.
+
+        `spec`: a path, or a function ("module:function" too) while the resource is empty.
+        """
+        check_label("an index's name", index)
+        check_index_spec(index, spec)
+        declared = self._resource(resource)
+        with self._change(resource, whole=True) as handle:
+            self._declare_index(handle, declared, index, resolve(index, spec) or spec)
+
+    def _declare_index(
+        self,
+        handle: _native.WriterHandle,
+        declared: _Declared,
+        index: str,
+        spec: str | Callable[[Any], Any],
+    ) -> None:
+        name, path = index.encode(), _text(spec if isinstance(spec, str) else None)
+        found = ffi.new("uint32_t *")
+        status = lib.shmc_declare_index(handle, declared.id, name, len(name), *path, found)
+        if status == _native.INVALID:
+            raise ValueError(
+                f"{declared.name}: index {index} cannot be declared: the name is taken, the path "
+                f"{spec!r} is none, or it is a function and objects are there already"
+            )
+        check(status, f"{declared.name}: declaring index {index}")
+        if not isinstance(spec, str):
+            declared.functions.add(index, spec)
+
+    def _resource(self, resource: str) -> _Declared:
+        try:
+            return self._declared[resource]
+        except KeyError:
+            known = ", ".join(self._declared) or "none"
+            raise KeyError(f"cache {self.name!r} has {known}, not {resource!r}") from None
+
+    # ---- state and duties ----------------------------------------------------------------------
+
+    def set_state(self, resource: str, state: int, version: str | None = None) -> None:
+        """Publishes the resource's state, and its resourceVersion if one is given."""
+        declared = self._resource(resource)
+        with self._change(resource, whole=False) as handle:
+            check(lib.shmc_set_state(handle, declared.id, state), f"{resource}: state")
+            if version is not None:
+                check(lib.shmc_set_version(handle, declared.id, *_text(version)), resource)
+
+    def stats(self) -> dict[str, int]:
+        """What shmc_stats says, and how often index functions failed."""
+        with self._turn():
+            failures = sum(declared.functions.failures for declared in self._declared.values())
+            return {**self._stats(), "index_failures": failures}
+
+    def check(self) -> None:
+        """Verifies every invariant by a walk over the whole cache; CorruptSegment names one."""
+        what = ffi.new("char[256]")
+        with self._turn() as handle:
+            status = lib.shmc_check(handle, what, 256)
+            if status:
+                raise CorruptSegment(f"cache {self.name!r}: {ffi.string(what).decode()}")
+
+    def reclaim(self) -> None:
+        """Gives back what no pin needs any more, now instead of at the next turn."""
+        with self._turn() as handle:
+            check(lib.shmc_reclaim(handle), f"cache {self.name!r}: reclaim")
+
+    def drop_window(self) -> None:
+        """Shortens the ring's window to nothing: consumers behind it are lapped."""
+        with self._turn() as handle:
+            check(lib.shmc_drop_window(handle), f"cache {self.name!r}: drop_window")
+
+    def _tend(self) -> bool:
+        """One turn of the regular duties; False when there will be no more."""
+        with self._lock:
+            if self._handle is None:
+                return False
+            status = lib.shmc_tend(self._handle, time.monotonic_ns())
+        if status:
+            logger.error("%s", _native.failure(status, f"cache {self.name!r}: tend"))
+        return not status
+
+    def close(self) -> None:
+        """Ends the cache: its names go; who is attached keeps its last state. Idempotent.
+
+        In a forked child it only lets go, the parent's cache stays as it is.
+        """
+        if not self._own():
+            self._handle = None
+            return
+        with self._lock:
+            if self._lock_fd < 0:
+                return
+            if self._depth:
+                raise ShmCacheError(f"cache {self.name!r}: close() inside a batch")
+            self._stop.set()
+            if self._handle is not None:
+                _hot.forget(self._address)
+                lib.shmc_writer_destroy(self._handle)
+                self._handle = None
+            if self._published:
+                self.place.unlink()
+            elif self._segments is not None:
+                self.place.discard(self._segments.current)
+            if self._segments is not None:
+                self._segments.close()
+            lib.shmc_keep_in_child(self._lock_fd)
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self._handle is not None and self._own():
+            warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
+            self.close()
+
+
+class Staged:
+    """The new content of a resource, not visible yet: see Writer.begin_replace()."""
+
+    __slots__ = ("_declared", "_writer")
+
+    def __init__(self, writer: Writer, declared: _Declared) -> None:
+        self._writer = writer
+        self._declared = declared
+
+    def put(self, key: str, obj: Any, version: str | None = None, shard: int = 0) -> None:
+        """Stages one object; of two under one key the later counts."""
+        writer, declared = self._writer, self._declared
+        with writer._change(declared.name, whole=False):  # noqa: SLF001 - half of the Writer
+            emitted = writer._emit(declared, key, obj) if declared.functions else None  # noqa: SLF001
+            _hot.stage(writer._address, declared.id, key, obj, version, shard, emitted)  # noqa: SLF001
+
+    def apply(self, objects: Iterable[Mapping[str, Any]]) -> int:
+        """Stages Kubernetes objects under namespace/name; how many."""
+        writer, declared, count = self._writer, self._declared, 0
+        for chunk in _chunks(objects, CHUNK):
+            with writer._change(declared.name, whole=True):  # noqa: SLF001
+                if not declared.functions:
+                    _hot.stage_all(writer._address, declared.id, chunk)  # noqa: SLF001
+                    count += len(chunk)
+                    continue
+                for obj in chunk:
+                    key, version, shard = identity(obj)
+                    self.put(key, obj, version, shard)
+            count += len(chunk)
+        return count
+
+
+def _text(text: str | None) -> tuple[Any, int]:
+    """Bytes and their length, as the core takes them; NULL and 0 for None."""
+    if text is None:
+        return NULL, 0
+    encoded = text.encode()
+    return encoded, len(encoded)
+
+
+def _chunks(objects: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    chunk: list[Any] = []
+    for obj in objects:
+        chunk.append(obj)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _tend(writer: weakref.ref[Writer], stop: threading.Event) -> None:
+    """The thread: heartbeat, seats of the dead, reclaiming; ends with the writer."""
+    while not stop.wait(TEND_SECONDS):
+        alive = writer()
+        if alive is None or not alive._tend():  # noqa: SLF001 - half of the Writer
+            return
+        del alive

@@ -1,0 +1,242 @@
+# ruff: noqa: T201 -- a command prints
+"""Model-check the pin and wake protocols on x86-TSO with spin.
+
+A true model must be explored to the end without an error, every statement of it reached; a
+mutant must break the invariant that is named beside it. Prints one line per variant; exits 0 if
+all of them came out as written here, 1 if any differs, 77 where a tool is missing.
+
+Usage: run.py [WORD ...]    only variants whose model or name contains every WORD
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SKIPPED = 77
+JOBS = 2
+MEMORY_LIMIT_MB = 800  # of one pan; JOBS of them stay below 2 GB
+DEPTH_LIMIT_STEPS = 1_000_000
+TIME_LIMIT_S = 120
+
+WHOLE = "P1_value_is_whole"
+KEPT = "P2_pin_is_kept"
+ROOT = "P3_root_is_whole"
+LOST = "W1_no_wakeup_is_lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One run: a model, its switches, and the invariant it must break (none: a true model)."""
+
+    model: str
+    name: str
+    flags: str
+    breaks: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run gave; differs says why it is not what the variant promises."""
+
+    verdict: str
+    differs: str = ""
+    states: int = 0
+    depth: int = 0
+    megabytes: float = 0.0
+    seconds: float = 0.0
+    output: str = ""
+
+
+# The buffers of the true models are as deep as they ever get: -DNEVER_FULL makes pan prove it.
+PIN = "-DDEPTH=5 -DNEVER_FULL"
+WAKE = "-DDEPTH=3 -DNEVER_FULL"
+
+VARIANTS = (
+    Variant("pin", "1 reader", f"{PIN} -DGENERATIONS=8"),
+    Variant("pin", "1 reader, 2 slots", f"{PIN} -DGENERATIONS=8 -DSLOTS=2"),
+    Variant("pin", "1 reader, REVOKE", f"{PIN} -DGENERATIONS=6 -DREVOKE"),
+    Variant("pin", "2 readers", f"{PIN} -DGENERATIONS=4 -DREADERS=2"),
+    Variant("pin", "2 readers, REVOKE", f"{PIN} -DGENERATIONS=4 -DREADERS=2 -DREVOKE"),
+    Variant(
+        "pin",
+        "floor alone, pins broken",
+        "-DGENERATIONS=5 -DREVOKE -DNO_READER_FENCE -DNO_WRITER_FENCE -DNO_RECHECK",
+    ),
+    Variant(
+        "pin",
+        "control: no store buffers",
+        "-DSEQUENTIAL -DNO_READER_FENCE -DNO_WRITER_FENCE",
+    ),
+    Variant("pin", "NO_READER_FENCE", "-DNO_READER_FENCE", KEPT),
+    Variant("pin", "NO_WRITER_FENCE", "-DNO_WRITER_FENCE", KEPT),
+    Variant("pin", "NO_RECHECK", "-DNO_RECHECK", KEPT),
+    Variant("pin", "NO_FLOOR_CHECK", "-DREVOKE -DNO_FLOOR_CHECK", WHOLE),
+    Variant("pin", "FLOOR_LATE", "-DREVOKE -DFLOOR_LATE", WHOLE),
+    Variant("pin", "IGNORE_PINS", "-DIGNORE_PINS", KEPT),
+    Variant("pin", "PUBLISH_EARLY", "-DPUBLISH_EARLY", ROOT),
+    Variant("pin", "SLOT_LIMIT=SLOTS", "-DREVOKE -DSLOT_LIMIT=SLOTS", ROOT),
+    Variant("wake", "1 thread", f"{WAKE} -DTHREADS=1"),
+    Variant("wake", "1 thread, ONE_VALUE", f"{WAKE} -DTHREADS=1 -DONE_VALUE"),
+    Variant("wake", "2 threads", WAKE),
+    Variant("wake", "3 threads", f"{WAKE} -DTHREADS=3 -DPUBLISHES=1"),
+    Variant(
+        "wake",
+        "control: no store buffers",
+        "-DSEQUENTIAL -DNO_READER_FENCE -DNO_WRITER_FENCE",
+    ),
+    Variant("wake", "NO_READER_FENCE", "-DNO_READER_FENCE", LOST),
+    Variant("wake", "NO_WRITER_FENCE", "-DNO_WRITER_FENCE", LOST),
+    Variant("wake", "NO_RECHECK", "-DNO_RECHECK", LOST),
+    Variant("wake", "NO_ANNOUNCE", "-DNO_ANNOUNCE", LOST),
+    Variant("wake", "PLAIN_EXIT", "-DPLAIN_EXIT", LOST),
+    Variant("wake", "WAKE_FIRST", "-DWAKE_FIRST", LOST),
+    Variant("wake", "ONE_VALUE, 2 threads", "-DONE_VALUE", LOST),
+    Variant("wake", "ONE_VALUE, no buffers", "-DONE_VALUE -DSEQUENTIAL", LOST),
+)
+
+
+def run(command: list[str], directory: Path) -> str:
+    """Give what the command printed, on either stream; raise if it failed or took too long."""
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+        timeout=TIME_LIMIT_S,
+    )
+    return done.stdout
+
+
+def explore(variant: Variant, compiler: str) -> str:
+    """Translate, compile and run one variant in a directory of its own; give pan's output."""
+    with tempfile.TemporaryDirectory(prefix="shmcache-spin-") as name:
+        directory = Path(name)
+        for model in HERE.glob("*.pml"):
+            shutil.copy(model, directory)
+        preprocessor = f"-P{compiler} -E -x c"
+        run(["spin", preprocessor, "-a", *variant.flags.split(), f"{variant.model}.pml"], directory)
+        options = ["-O2", "-w", "-DSAFETY", "-DCOLLAPSE", f"-DMEMLIM={MEMORY_LIMIT_MB}"]
+        run([compiler, *options, "-o", "pan", "pan.c"], directory)
+        return run(["./pan", f"-m{DEPTH_LIMIT_STEPS}", "-w21"], directory)
+
+
+def number(pattern: str, output: str) -> float:
+    """Give the number that pan printed at the pattern's group; 0 if it printed none."""
+    found = re.search(pattern, output, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+def dead_code(output: str) -> list[str]:
+    """Statements that no run reached; Watch's are reached by a violation only."""
+    dead: list[str] = []
+    process = ""
+    for line in output.splitlines():
+        if line.startswith("unreached in proctype "):
+            process = line.rsplit(maxsplit=1)[-1]
+        elif process != "Watch" and re.match(r'\t\S+\.pml:\d+, state (?!.*"-end-")', line):
+            dead.append(line.strip())
+    return dead
+
+
+def differs_as_true(output: str) -> str:
+    """Why this is not a complete and clean exploration; empty if it is one."""
+    if "errors: 0" not in output:
+        return "an error was found"
+    for sign in ("max search depth too small", "Search not completed", "MEMLIM bound"):
+        if sign in output:
+            return f"truncated: {sign}"
+    if dead := dead_code(output):
+        return f"never reached: {dead[0]}"
+    return ""
+
+
+def differs_as_mutant(output: str, breaks: str) -> str:
+    """Why this is not the failure that the mutant must cause; empty if it is."""
+    if f"assertion violated {breaks}" in output:
+        return ""
+    return f"{breaks} was not violated"
+
+
+def judge(variant: Variant, output: str, seconds: float) -> Outcome:
+    """Compare what pan printed with what the variant promises."""
+    if variant.breaks is None:
+        differs = differs_as_true(output)
+        verdict = "holds"
+    else:
+        differs = differs_as_mutant(output, variant.breaks)
+        verdict = f"breaks {variant.breaks}"
+    return Outcome(
+        verdict="DIFFERS" if differs else verdict,
+        differs=differs,
+        states=int(number(r"^ *([\d.e+]+) states, stored", output)),
+        depth=int(number(r"depth reached (\d+)", output)),
+        megabytes=number(r"^ *([\d.]+)\ttotal actual memory usage", output),
+        seconds=seconds,
+        output=output,
+    )
+
+
+def check(variant: Variant, compiler: str) -> Outcome:
+    """Run one variant and judge it; a tool that fails is a difference too."""
+    start = time.monotonic()
+    try:
+        output = explore(variant, compiler)
+    except subprocess.CalledProcessError as error:
+        return Outcome("DIFFERS", f"{error.cmd[0]} failed", output=error.stdout)
+    except subprocess.TimeoutExpired as error:
+        return Outcome("DIFFERS", f"{error.cmd[0]} took more than {TIME_LIMIT_S} s")
+    return judge(variant, output, time.monotonic() - start)
+
+
+def report(variant: Variant, outcome: Outcome) -> None:
+    """Print the variant's line, and all that pan said where it differs."""
+    print(
+        f"{variant.model:5} {variant.name:26} {outcome.states:>9,} {outcome.depth:>7,} "
+        f"{outcome.megabytes:>5.0f} {outcome.seconds:>8.1f}  {outcome.verdict}",
+        flush=True,
+    )
+    if outcome.differs:
+        print(f"      {outcome.differs} ({variant.flags})", flush=True)
+        print("".join(f"      | {line}\n" for line in outcome.output.splitlines()), end="")
+
+
+def main(words: list[str]) -> int:
+    """Run the variants that contain all the words; give the exit status."""
+    if shutil.which("spin") is None:
+        print("skipped: spin is missing: apt-get install spin", file=sys.stderr)
+        return SKIPPED
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        print("skipped: no C compiler (gcc or cc): apt-get install gcc", file=sys.stderr)
+        return SKIPPED
+    chosen = [v for v in VARIANTS if all(word in f"{v.model} {v.name}" for word in words)]
+    if not chosen:
+        print(f"no variant contains {' and '.join(words)}", file=sys.stderr)
+        return 1
+
+    start = time.monotonic()
+    print("model variant                       states   depth    MB  seconds  verdict")
+    different = 0
+    with ThreadPoolExecutor(JOBS) as pool:
+        outcomes = pool.map(lambda variant: check(variant, compiler), chosen)
+        for variant, outcome in zip(chosen, outcomes, strict=True):
+            report(variant, outcome)
+            different += bool(outcome.differs)
+    took = time.monotonic() - start
+    print(f"{len(chosen)} variants, {different} differ, {took:.0f} s")
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

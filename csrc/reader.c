@@ -93,12 +93,11 @@ enum shmc_status shmc_data_check_header(const struct shmc_segment *data, const u
 
 static enum shmc_status take_seat(struct shmc_reader *reader, const struct shmc_segment *seats)
 {
-    if (seats == NULL)
-        return SHMC_OK;
-    reader->seat_fd = seats->fd;
     enum shmc_status status = shmc_close_in_child(seats->fd); /* before there is a lock */
+
     if (status != SHMC_OK)
         return status;
+    reader->seat_fd = seats->fd;
     status = shmc_seat_claim(reader, seats);
     if (status != SHMC_OK)
         shmc_keep_in_child(seats->fd);
@@ -108,21 +107,14 @@ static enum shmc_status take_seat(struct shmc_reader *reader, const struct shmc_
 static enum shmc_status reader_setup(struct shmc_reader *reader, const struct shmc_segment *data,
                                      const struct shmc_segment *seats)
 {
-    const struct shmc_super *super = (const struct shmc_super *)(const void *)data->base;
-
     memset(reader, 0, sizeof *reader);
-    reader->super = super;
+    reader->super = (const struct shmc_super *)(const void *)data->base;
     reader->max_size = data->max_size;
     reader->span.base = data->base;
-    reader->span.size = 0; /* until the first pin */
     reader->seat_fd = -1;
     reader->fork_word = shmc_fork_word();
-    if (pthread_mutex_init(&reader->lock, NULL) != 0)
-        return SHMC_NO_MEMORY;
-    const enum shmc_status status = take_seat(reader, seats);
-    if (status != SHMC_OK)
-        pthread_mutex_destroy(&reader->lock);
-    return status;
+    pthread_mutex_init(&reader->lock, NULL); /* cannot fail: no attributes */
+    return seats == NULL ? SHMC_OK : take_seat(reader, seats);
 }
 
 enum shmc_status shmc_reader_create(const struct shmc_segment *data, struct shmc_segment *seats,
@@ -155,13 +147,10 @@ void shmc_reader_destroy(struct shmc_reader *reader)
 
     if (reader == NULL)
         return;
-    if (!shmc_reader_forked(reader)) { /* in a child: the lock's state is unknown, the
-                                          descriptor closed, the seat its parent's */
-        if (reader->seat != NULL) {
-            shmc_seat_leave(reader);
-            shmc_keep_in_child(reader->seat_fd);
-        }
-        pthread_mutex_destroy(&reader->lock);
+    /* In a child: the descriptor is closed, the seat its parent's, the lock in any state. */
+    if (!shmc_reader_forked(reader) && reader->seat != NULL) {
+        shmc_seat_leave(reader);
+        shmc_keep_in_child(reader->seat_fd);
     }
     shmc_heap_resize(&heap, reader, sizeof *reader, 0);
 }
@@ -388,9 +377,8 @@ enum shmc_status shmc_record_load(const struct shmc_span *span, const struct shm
     if (!shmc_in_span(span, block, sizeof copy))
         return SHMC_CORRUPT;
     load_words(span, block, sizeof copy / 8, &copy);
-    if (copy.index_count > SHMC_MAX_INDICES ||
-        !shmc_in_span(span, block,
-                      sizeof copy + copy.index_count * sizeof(struct shmc_record_index)) ||
+    const uint64_t size = sizeof copy + copy.index_count * sizeof(struct shmc_record_index);
+    if (copy.index_count > SHMC_MAX_INDICES || !shmc_in_span(span, block, size) ||
         (copy.primary != 0 && !shmc_in_span(span, copy.primary, sizeof(struct shmc_node_head))))
         return SHMC_CORRUPT;
     *record = copy;

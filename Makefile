@@ -1,0 +1,139 @@
+# What a developer runs, and exactly what CI runs. `make help` lists the targets.
+#
+#   VENV=.venv       the virtual environment; made with PYTHON if it is not there
+#   VARIANT=plain    of the C tests: plain, asan (with UBSan), tsan
+#   SEED=, STRESS_SECONDS=   are read by the tests themselves
+
+PYTHON ?= python3
+VENV ?= .venv
+VARIANT ?= plain
+STRESS_SECONDS ?= 2
+export STRESS_SECONDS
+
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.shmcache-installed
+
+# ---- C -----------------------------------------------------------------------------------
+
+WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wcast-qual -Wcast-align \
+            -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wvla -Werror
+CFLAGS_ALL := -std=c11 -D_GNU_SOURCE -Icsrc -Itests/c -pthread $(WARNINGS)
+
+# One compiler for each sanitizer; clang's TSan knows no warning about fences to be silenced.
+CC_plain := gcc
+CC_asan := gcc
+CC_tsan := clang
+CFLAGS_plain := -O2 -g
+CFLAGS_asan := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+CFLAGS_tsan := -O1 -g -fsanitize=thread
+# A fixed address space: newer kernels' random one does not suit clang 14's TSan.
+RUN_tsan := setarch -R
+
+VARIANT_CC := $(or $(TEST_CC),$(CC_$(VARIANT)))
+VARIANT_CFLAGS := $(CFLAGS_ALL) $(CFLAGS_$(VARIANT)) $(DEFINES)
+ifneq (,$(findstring gcc,$(VARIANT_CC)))
+VARIANT_CFLAGS += $(if $(filter tsan,$(VARIANT)),-Wno-tsan)
+endif
+
+CORE := $(filter-out csrc/py%.c,$(sort $(wildcard csrc/*.c)))
+HOT := $(sort $(wildcard csrc/py*.c))
+HEADERS := $(wildcard csrc/*.h tests/c/*.h)
+C_TESTS := $(sort $(patsubst tests/c/%.c,%,$(wildcard tests/c/test_*.c tests/c/stress_*.c)))
+C_SHARED := $(filter-out tests/c/test_%.c tests/c/stress_%.c,$(sort $(wildcard tests/c/*.c)))
+
+OUT ?= build/$(VARIANT)
+CORE_OBJECTS := $(patsubst csrc/%.c,$(OUT)/core/%.o,$(CORE))
+SHARED_OBJECTS := $(patsubst tests/c/%.c,$(OUT)/shared/%.o,$(C_SHARED))
+
+.PHONY: help build test c-test mutants spin lint format check bench demo matrix stress clean
+.SECONDARY:
+.DELETE_ON_ERROR:
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(OUT)/core/%.o: csrc/%.c $(HEADERS)
+	@mkdir -p $(@D)
+	$(VARIANT_CC) $(VARIANT_CFLAGS) -c $< -o $@
+
+$(OUT)/shared/%.o: tests/c/%.c $(HEADERS)
+	@mkdir -p $(@D)
+	$(VARIANT_CC) $(VARIANT_CFLAGS) -c $< -o $@
+
+$(OUT)/%: tests/c/%.c $(CORE_OBJECTS) $(SHARED_OBJECTS) $(HEADERS)
+	@mkdir -p $(@D)
+	$(VARIANT_CC) $(VARIANT_CFLAGS) $< $(SHARED_OBJECTS) $(CORE_OBJECTS) -o $@
+
+c-binaries: $(addprefix $(OUT)/,$(C_TESTS))
+
+c-test: c-binaries ## the C tests of one VARIANT: unit, then stress
+	@passed=0; failed=0; \
+	for name in $(C_TESTS); do \
+	    echo "== $(VARIANT) $$name"; \
+	    if $(RUN_$(VARIANT)) timeout 600 $(OUT)/$$name; then passed=$$((passed + 1)); \
+	    else echo "FAILED $(VARIANT) $$name"; failed=$$((failed + 1)); fi; \
+	done; \
+	echo "$$passed passed, $$failed failed (C, $(VARIANT))"; test $$failed = 0
+
+mutants: ## planted bugs that the named C tests must catch
+	$(PYTHON) tests/c/mutants.py
+
+spin: ## model checking: the protocols hold, and fail without their fences
+	$(PYTHON) tests/spin/run.py
+
+# ---- Python ------------------------------------------------------------------------------
+
+$(PY):
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): pyproject.toml setup.cfg setup.py | $(PY)
+	$(PY) -m pip install -q -e '.[dev]'
+	@touch $@
+
+build: $(STAMP) ## both extension modules, in place
+	$(PY) setup.py -q build_ext --inplace
+
+test: build ## everything that pytest runs, the plain C tests among it
+	$(PY) -m pytest
+
+lint: $(STAMP) ## ruff, mypy, and the C warnings of gcc and clang as errors
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(MAKE) --no-print-directory c-lint
+
+PY_INCLUDE = $(shell $(PY) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+TEST_SOURCES := $(wildcard tests/c/*.c)
+
+c-lint:
+	gcc $(CFLAGS_ALL) -O2 -fsyntax-only $(CORE) $(TEST_SOURCES)
+	clang $(CFLAGS_ALL) -fsyntax-only $(CORE) $(TEST_SOURCES)
+	gcc $(CFLAGS_ALL) -O2 -isystem $(PY_INCLUDE) -fsyntax-only $(HOT)
+	clang $(CFLAGS_ALL) -isystem $(PY_INCLUDE) -fsyntax-only $(HOT)
+
+format: $(STAMP) ## rewrites the Python files
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+check: lint test spin ## what must pass before a commit; a few minutes (test runs plain c-test)
+
+# ---- longer ------------------------------------------------------------------------------
+
+matrix: ## the C tests in all variants
+	$(MAKE) --no-print-directory c-test VARIANT=plain
+	$(MAKE) --no-print-directory c-test VARIANT=asan
+	$(MAKE) --no-print-directory c-test VARIANT=tsan
+
+stress: ## the same for a minute each, and the mutants
+	STRESS_SECONDS=60 $(MAKE) --no-print-directory matrix
+	$(MAKE) --no-print-directory mutants
+
+bench: build ## the figures of benchmarks/README.md
+	$(PY) -m pip install -q -e '.[bench]'
+	$(PY) -m benchmarks.run
+
+demo: build ## one writer, four workers, a live table
+	$(PY) -m shmcache demo
+
+clean:
+	rm -rf build dist *.egg-info shmcache/*.so shmcache/_core.c

@@ -1,0 +1,235 @@
+"""What every benchmark needs: fair timing, rows with a verdict, and the machine they ran on.
+
+Two things that are compared are timed in turns, round by round, and the ratio is the median of
+the rounds' ratios: what disturbs a shared machine then disturbs both. The empty loop is timed in
+every round too, subtracted, and shown. The garbage collector is off while a loop runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import gc
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("shmcache", "orjson", "lmdb", "pyzmq", "iceoryx2")
+
+Loop = Callable[[Any], object]
+"""A timed loop: is given what its `setup` returned, and runs `number` operations."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Nanoseconds per operation over the rounds, the empty loop subtracted."""
+
+    ns: float
+    low: float
+    high: float
+    empty: float
+    rounds: tuple[float, ...]
+
+    def __str__(self) -> str:
+        return f"{show_ns(self.ns)} ({show_ns(self.low)} to {show_ns(self.high)})"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of a table: a question, our answer, the peer's, and what was asked for."""
+
+    question: str
+    ours: str
+    peer: str
+    ratio: float | None = None
+    must: str = ""
+    met: bool | None = None
+    note: str = ""
+
+    @property
+    def verdict(self) -> str:
+        return {True: "met", False: "MISSED", None: ""}[self.met]
+
+
+def at_most(limit: float, ratio: float) -> dict[str, Any]:
+    return {"ratio": ratio, "must": f"≤ {limit:g} ×", "met": ratio <= limit}
+
+
+def at_least(limit: float, ratio: float) -> dict[str, Any]:
+    return {"ratio": ratio, "must": f"≥ {limit:g} ×", "met": ratio >= limit}
+
+
+def empty_loop(items: Sequence[object]) -> None:
+    for _ in items:
+        pass
+
+
+def measure(
+    loops: dict[str, tuple[Loop, Callable[[], Any]]],
+    number: int,
+    rounds: int,
+    empty: Callable[[], object] | None = None,
+) -> dict[str, Timing]:
+    """Times each (loop, setup) once per round, in turns; setup is not timed."""
+    raw: dict[str, list[float]] = {name: [] for name in loops}
+    empties: list[float] = []
+    nothing = [None] * number
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        for turn in range(rounds + 1):
+            for name, (loop, setup) in loops.items():
+                given = setup()
+                start = time.perf_counter_ns()
+                loop(given)
+                elapsed = time.perf_counter_ns() - start
+                del given
+                if turn:  # the first round warms up
+                    raw[name].append(elapsed / number)
+            start = time.perf_counter_ns()
+            empty() if empty else empty_loop(nothing)
+            empties.append((time.perf_counter_ns() - start) / number)
+    finally:
+        gc.enable()
+        gc.unfreeze()
+    cost = statistics.median(empties)
+    return {name: timing([value - cost for value in values], cost) for name, values in raw.items()}
+
+
+def timing(rounds: Sequence[float], empty: float = 0.0) -> Timing:
+    """The middle of the rounds and the range of their middle half."""
+    ordered = sorted(rounds)
+    quarter = len(ordered) // 4
+    return Timing(
+        ns=statistics.median(ordered),
+        low=ordered[quarter],
+        high=ordered[-1 - quarter],
+        empty=empty,
+        rounds=tuple(rounds),
+    )
+
+
+def ratio_of(ours: Timing, peer: Timing) -> float:
+    """The median over the rounds of ours / peer."""
+    return statistics.median(a / b for a, b in zip(ours.rounds, peer.rounds, strict=True))
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+def show_ns(ns: float) -> str:
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if abs(ns) >= size:
+            return f"{ns / size:.3g} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def show_bytes(size: float) -> str:
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if abs(size) >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size:.0f} B"
+
+
+def private_bytes() -> int:
+    """Memory that only this process pays for: its private pages and its page tables.
+
+    Pages of shared mappings are left out whoever else maps them; they are the cache's.
+    """
+    total = 0
+    private = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, *rest = line.split()
+        if not name.endswith(":"):
+            private = rest[0].endswith("p")
+        elif private and name in ("Private_Clean:", "Private_Dirty:"):
+            total += int(rest[0]) << 10
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmPTE:"):
+            total += int(line.split()[1]) << 10
+    return total
+
+
+def machine() -> dict[str, str]:
+    """What a reader needs to compare these numbers with others."""
+    cpu = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            cpu = line.split(":", 1)[1].strip()
+            break
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    return {
+        "cpu": cpu,
+        "cores": str(len(os.sched_getaffinity(0))),
+        "kernel": platform.release().split("-")[0],
+        "python": platform.python_version(),
+        "commit": found.stdout.strip() if found.returncode == 0 else "none",
+        **versions,
+    }
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as a Markdown table."""
+    lines = [
+        "| question | ours | peer | ratio | must reach | verdict |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        ratio = "" if row.ratio is None else f"{row.ratio:.3g}"
+        question = f"{row.question} – {row.note}" if row.note else row.question
+        cells = (question, row.ours, row.peer, ratio, row.must, row.verdict)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer objects and rounds")
+    parser.add_argument("--json", metavar="FILE", help="also write the rows there")
+    parser.add_argument("--traces", metavar="DIRECTORY", help="where the recorded pages are")
+    return parser
+
+
+def main(description: str | None, run: Callable[[bool], list[Row]]) -> None:
+    """The command line of every question file."""
+    options = arguments(description).parse_args()
+    if options.traces:
+        os.environ["SHMCACHE_TRACES"] = options.traces
+    about = machine()
+    print(", ".join(f"{name} {value}" for name, value in about.items()))
+    started = time.monotonic()
+    rows = run(options.quick)
+    print(table(rows))
+    print(f"{time.monotonic() - started:.0f} s")
+    if options.json:
+        answer = {
+            "machine": about,
+            "quick": options.quick,
+            "rows": [{**dataclasses.asdict(row), "verdict": row.verdict} for row in rows],
+        }
+        Path(options.json).write_text(json.dumps(answer, indent=1, ensure_ascii=False) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,247 @@
+"""The objects every benchmark uses: deterministic by seed, in the manner of recorded real pods.
+
+`pods()` is the corpus: pods of Deployments, two containers, about 6 KB of compact JSON, 1 to 50
+pods per owner. Each has its own name, uid, addresses, node, times and container ids; labels,
+environment, probes and volumes are equal within an owner and alike between owners. Every object
+is decoded from its own JSON, so that no two of them share a Python object, as after a LIST.
+
+    python -m benchmarks.objects        prints the sizes and one pod
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import gzip
+import itertools
+import os
+import random
+import statistics
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from benchmarks import template
+
+Object = dict[str, Any]
+
+PODS_PER_OWNER_MAX = 50
+PODS_PER_NODE = 40
+FIRST_VERSION = 1_000_000
+FIRST_UPDATE_VERSION = 1_000_000_000
+EPOCH = dt.datetime(2026, 3, 1)
+SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+TRACES = Path(__file__).resolve().parent.parent / "tests" / "conformance" / "traces"
+RECORDED_PAGES = tuple(f"a-list-pods-limit500-page{page}.body.gz" for page in (1, 2, 3))
+
+
+class NoTraces(Exception):
+    """The recorded pages are not there; the text says where they were looked for."""
+
+
+def key_of(thing: Object) -> str:
+    """The key of an object in the cache: namespace/name."""
+    metadata = thing["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}"
+
+
+def version_of(thing: Object) -> str:
+    return str(thing["metadata"]["resourceVersion"])
+
+
+def encode(things: Iterable[Object]) -> list[bytes]:
+    """Compact JSON, as the API server would send it."""
+    return [orjson.dumps(thing) for thing in things]
+
+
+def pods(count: int, seed: int = 1, *, token_volumes: bool = False) -> Iterator[Object]:
+    """`count` pods; `token_volumes` names the projected token volume anew in each pod.
+
+    An API server does that for pods that mount the token of their service account; it makes
+    the volumes and the mounts of every pod different from those of its siblings.
+    """
+    rng = random.Random(seed)
+    nodes = _nodes(max(4, count // PODS_PER_NODE))
+    made = 0
+    for number in itertools.count():
+        owner = template.owner(rng, number, _suffix(rng, 10), _uid(rng))
+        suffixes: set[str] = set()
+        for _ in range(rng.randint(1, PODS_PER_OWNER_MAX)):
+            if made == count:
+                return
+            suffix = _suffix(rng, 5)
+            while suffix in suffixes:
+                suffix = _suffix(rng, 5)
+            suffixes.add(suffix)
+            own = _own_fields(rng, made, nodes)
+            own["suffix"] = suffix
+            own["token"] = "kube-api-access-" + (_suffix(rng, 5) if token_volumes else "x7k2p")
+            yield orjson.loads(orjson.dumps(template.pod(owner, own)))
+            made += 1
+
+
+def pods_unlike(count: int, seed: int = 1) -> Iterator[Object]:
+    """Pods with the keys of `pods()` in which every string and number is random."""
+    rng = random.Random(seed ^ 0x5EED)
+    for number, thing in enumerate(pods(count, seed)):
+        unlike: Object = _scramble(thing, rng)
+        unlike["metadata"]["resourceVersion"] = str(FIRST_VERSION + number)
+        yield unlike
+
+
+def config_maps(count: int, seed: int = 1) -> Iterator[Object]:
+    """ConfigMaps of 0.5 to 8 KB: a few long strings and little structure."""
+    rng = random.Random(seed ^ 0xC0F1)
+    for number in range(count):
+        lines = (
+            f"option_{line} = {rng.getrandbits(64):016x}" for line in range(rng.randint(4, 60))
+        )
+        thing = {
+            "kind": "ConfigMap",
+            "apiVersion": "v1",
+            "metadata": {
+                "name": f"settings-{number}",
+                "namespace": f"team-{number % 20}",
+                "uid": _uid(rng),
+                "resourceVersion": str(FIRST_VERSION + number),
+                "creationTimestamp": _time(rng.randrange(2_000_000)),
+                "labels": {"app.kubernetes.io/part-of": f"system-{number % 7}"},
+            },
+            "data": {
+                "config.ini": "\n".join(lines),
+                "level": rng.choice(("debug", "info", "warn")),
+                **{f"key-{key}": f"{rng.getrandbits(400):x}" for key in range(rng.randint(0, 60))},
+            },
+        }
+        yield orjson.loads(orjson.dumps(thing))
+
+
+def recorded_pods(directory: str | Path | None = None) -> list[Object]:
+    """The pods of the recorded LIST pages, managedFields stripped; NoTraces if there are none."""
+    place = Path(directory or os.environ.get("SHMCACHE_TRACES") or TRACES)
+    missing = [page for page in RECORDED_PAGES if not (place / page).is_file()]
+    if missing:
+        raise NoTraces(f"no {missing[0]}; name its directory with --traces or SHMCACHE_TRACES")
+    found: list[Object] = []
+    for page in RECORDED_PAGES:
+        found += orjson.loads(gzip.decompress((place / page).read_bytes()))["items"]
+    for thing in found:
+        thing["metadata"].pop("managedFields", None)
+    return found
+
+
+def status_update(pod: Object, n: int) -> Object:
+    """The pod's next version, of which only the status changed: one condition, one container."""
+    changed = _next_version(pod, n)
+    ready = n % 2 == 0
+    status = changed["status"]
+    condition = status["conditions"][2]
+    condition["status"] = "True" if ready else "False"
+    condition["lastTransitionTime"] = _time(3_000_000 + n)
+    status["containerStatuses"][0]["ready"] = ready
+    return changed
+
+
+def update(pod: Object, n: int) -> Object:
+    """The pod's next version, in which all that is its own changed, but for name and uid.
+
+    The node, a label and an annotation are among it, so that two of three indices change.
+    """
+    changed = _next_version(pod, n)
+    own = _own_fields(random.Random(n), n, _nodes(64))
+    changed["metadata"]["labels"]["topology.kubernetes.io/zone"] = f"zone-{n % 5}"
+    changed["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"] = own["times"][0]
+    changed["spec"]["nodeName"] = own["node"]
+    images = [(entry["image"], entry["imageID"]) for entry in pod["status"]["containerStatuses"]]
+    changed["status"] = template.status(images, own)
+    decoded: Object = orjson.loads(orjson.dumps(changed))
+    return decoded
+
+
+def _next_version(pod: Object, n: int) -> Object:
+    changed: Object = orjson.loads(orjson.dumps(pod))
+    changed["metadata"]["resourceVersion"] = str(FIRST_UPDATE_VERSION + n)
+    return changed
+
+
+def _own_fields(rng: random.Random, number: int, nodes: list[tuple[str, str]]) -> Object:
+    """What no two pods share."""
+    node, host = rng.choice(nodes)
+    address = number * 2_654_435_761 % (1 << 22)  # odd factor: no address twice
+    start = rng.randrange(2_500_000)
+    ready = start + rng.randint(3, 60)
+    return {
+        "uid": _uid(rng),
+        "version": str(FIRST_VERSION + number),
+        "node": node,
+        "host": host,
+        "address": f"10.{64 + (address >> 16)}.{address >> 8 & 255}.{address & 255}",
+        "times": (_time(start), _time(start + rng.randint(1, 2)), _time(ready)),
+        "containers": [f"containerd://{rng.getrandbits(256):064x}" for _ in range(3)],
+        "restarts": 1 if rng.random() < 0.03 else 0,
+    }
+
+
+@functools.lru_cache(maxsize=4)
+def _nodes(count: int) -> list[tuple[str, str]]:
+    return [
+        (f"node-{number:04d}.pool-{'abc'[number % 3]}.example.internal",
+         f"10.20.{number >> 8}.{number & 255}")
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def _suffix(rng: random.Random, length: int) -> str:
+    return "".join(rng.choices(SUFFIX_LETTERS, k=length))
+
+
+def _uid(rng: random.Random) -> str:
+    bits = f"{rng.getrandbits(128):032x}"
+    return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
+
+
+def _time(seconds: int) -> str:
+    return (EPOCH + dt.timedelta(seconds=seconds)).isoformat() + "Z"
+
+
+def _scramble(value: Any, rng: random.Random) -> Any:
+    match value:
+        case dict():
+            return {key: _scramble(item, rng) for key, item in value.items()}
+        case list():
+            return [_scramble(item, rng) for item in value]
+        case str():
+            size = len(value)
+            return f"{rng.getrandbits(4 * size):0{size}x}" if size else value
+        case bool() | None:
+            return value
+        case int():
+            digits = len(str(value))
+            return rng.randrange(10 ** (digits - 1), 10**digits)
+    return value
+
+
+def _print_sizes() -> None:
+    some = list(pods(2_000))
+    try:
+        recorded = recorded_pods()
+    except NoTraces as reason:
+        recorded = []
+        print(f"recorded pods skipped: {reason}")
+    kinds = {
+        "pods": some,
+        "pods_unlike": list(pods_unlike(500)),
+        "config_maps": list(config_maps(500)),
+        "recorded_pods": recorded,
+    }
+    for name, things in kinds.items():
+        sizes = [len(body) for body in encode(things)] or [0]
+        mean = statistics.mean(sizes)
+        print(f"{name:14} {len(things):5}  bytes {min(sizes)} to {max(sizes)}, mean {mean:.0f}")
+    print(orjson.dumps(some[0], option=orjson.OPT_INDENT_2).decode())
+
+
+if __name__ == "__main__":
+    _print_sizes()

@@ -1,0 +1,190 @@
+"""How many changes a second reach four consumer processes, and what do they cost the producer?
+
+Ring alone: the producer publishes values that are encoded already, in batches of 64; every
+consumer sleeps when there is nothing, and reads one field of each change in Python. A rate is
+changes over the time until the last consumer has read the last one; nothing may be lost. The
+peers carry 64-byte descriptors of which a consumer reads one word (they say where an object is,
+nobody reads it), and ZeroMQ once more carries the objects' JSON, of which it reads a field.
+The whole way: `put` of decoded objects, with four consumers and with none.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import orjson
+
+from benchmarks import harness, objects
+from benchmarks.channel import VERSIONS, Sender
+from benchmarks.children import Children, Pipe
+from benchmarks.harness import Row, at_least
+from benchmarks.peers.descriptor import descriptors
+from benchmarks.shared import Corpus, directory, fill_variants, open_writer
+
+CONSUMERS = 4
+BATCH = 64
+COUNT = 32_000  # fewer than the ring's window: nobody is lapped however slow
+OBJECTS = 2_000  # a divisor of it
+
+# channel: (module of the peer, its receiver, how its sender is made, payload)
+PEERS = {
+    "iceoryx2, an event per batch": ("iceoryx", "Receiver", {}, "descriptors"),
+    "iceoryx2, an event per sample": ("iceoryx", "Receiver", {"notify_each": True}, "descriptors"),
+    "ZeroMQ PUB/SUB": ("zeromq", "Receiver", {}, "descriptors"),
+    "ZeroMQ PUB/SUB, JSON": ("zeromq", "ObjectReceiver", {}, "objects"),
+}
+LIMITS = {"iceoryx2, an event per batch": 3.0, "ZeroMQ PUB/SUB": 6.0}
+
+
+def run(quick: bool) -> list[Row]:
+    return [*_ring_alone(5 if quick else 11), *_whole_way(5 if quick else 11)]
+
+
+def _ring_alone(rounds: int) -> list[Row]:
+    rates: dict[str, list[float]] = {}
+    bodies = list(Corpus("pods", OBJECTS).bodies().values())
+    payloads = {
+        "descriptors": descriptors(COUNT),
+        "objects": [bodies[n % OBJECTS] for n in range(COUNT // 5)],
+    }
+    with ExitStack() as stack:
+        ours = stack.enter_context(_shared(consumers=CONSUMERS))
+        peers = {
+            label: (stack.enter_context(_peer(*how[:3])), how[3]) for label, how in PEERS.items()
+        }
+        for turn in range(rounds + 1):
+            found = {"ours": _rate(*ours, ours[0].encoded(COUNT))}
+            for label, ((sender, children), kind) in peers.items():
+                found[label] = _rate(sender, children, sender.prepare(payloads[kind]))
+            for label, rate in found.items() if turn else ():  # the first round warms up
+                rates.setdefault(label, []).append(rate)
+    return [_ring_row(label, rates["ours"], rates[label]) for label in PEERS]
+
+
+def _ring_row(label: str, ours: list[float], peer: list[float]) -> Row:
+    ratio = statistics.median(a / b for a, b in zip(ours, peer, strict=True))
+    verdict = at_least(LIMITS[label], ratio) if label in LIMITS else {"ratio": ratio}
+    return Row(
+        question=f"ring alone, {CONSUMERS} consumers, batches of {BATCH}, against {label}",
+        ours=_show(ours),
+        peer=_show(peer),
+        **verdict,
+    )
+
+
+def _show(rates: list[float]) -> str:
+    low, high = min(rates) / 1e3, max(rates) / 1e3
+    return f"{statistics.median(rates) / 1e3:.0f} k/s ({low:.0f} to {high:.0f})"
+
+
+def _rate(sender: Any, children: Children, prepared: Sequence[Any]) -> float:
+    """Changes a second, from the first `send` until the last consumer has read the last one."""
+    batches = list(_batches(prepared, BATCH))
+    children.send(len(prepared))
+    children.receive()
+    start = time.monotonic_ns()
+    for batch in batches:
+        sender.send(batch)
+    ended: int = max(children.receive())
+    return len(prepared) / (ended - start) * 1e9
+
+
+def _batches(things: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(things), size):
+        yield things[start : start + size]
+
+
+@contextmanager
+def _peer(module: str, receiver: str, options: dict[str, Any]) -> Iterator[tuple[Any, Children]]:
+    channel = importlib.import_module(f"benchmarks.peers.{module}")
+    with tempfile.TemporaryDirectory(prefix="bench-") as place:
+        address = f"{place}/channel" if module == "zeromq" else f"bench-{os.path.basename(place)}"
+        sender = channel.Sender(address, CONSUMERS, **options)
+        try:
+            each = [(channel.__name__, receiver, address)] * CONSUMERS
+            with Children(_consume, each) as children:
+                children.receive()
+                sender.connect()
+                yield sender, children
+        finally:
+            sender.close()
+
+
+@contextmanager
+def _shared(consumers: int) -> Iterator[tuple[Sender, Children]]:
+    with directory() as name, open_writer(name, ring_bytes="64MiB") as writer:
+        fill_variants(writer, OBJECTS)
+        sender = Sender(name, writer)
+        with Children(_consume, [("benchmarks.channel", "Receiver", name)] * consumers) as children:
+            children.receive()
+            yield sender, children
+        sender.close()
+
+
+def _consume(pipe: Pipe, module: str, receiver: str, address: str) -> None:
+    channel = getattr(importlib.import_module(module), receiver)(address, CONSUMERS)
+    pipe.answer("connected")
+    try:
+        while True:
+            count = pipe.next()
+            pipe.answer("ready")
+            channel.consume(count)
+            pipe.answer(time.monotonic_ns())
+    finally:
+        channel.close()
+
+
+def _whole_way(rounds: int) -> list[Row]:
+    pods = list(objects.pods(OBJECTS))
+    rows = []
+    with _shared(CONSUMERS) as (busy, children), _shared(0) as (alone, nobody):
+        for size in (1, BATCH):
+            pairs = []
+            for turn in range(rounds + 1):
+                changed = [objects.status_update(pod, next(VERSIONS)) for pod in pods]
+                ready = [(objects.key_of(pod), pod, objects.version_of(pod)) for pod in changed]
+                rates = (
+                    _producer(busy, children, ready, size),
+                    _producer(alone, nobody, ready, size),
+                )
+                if turn:
+                    pairs.append(rates)
+            rows.append(_whole_row(size, pairs))
+    return rows
+
+
+def _producer(
+    sender: Sender, children: Children, ready: list[tuple[str, Any, str]], size: int
+) -> float:
+    """What the producer alone achieves, changes a second, its consumers running beside it."""
+    ready = [(key, orjson.loads(orjson.dumps(pod)), version) for key, pod, version in ready]
+    batches = list(_batches(ready, size))
+    children.send(len(ready))
+    children.receive()
+    start = time.monotonic_ns()
+    for batch in batches:
+        sender.send(batch)
+    end = time.monotonic_ns()
+    children.receive()
+    return len(ready) / (end - start) * 1e9
+
+
+def _whole_row(size: int, pairs: list[tuple[float, float]]) -> Row:
+    busy, alone = (list(rates) for rates in zip(*pairs, strict=True))
+    return Row(
+        question=f"put of decoded objects in batches of {size}, {CONSUMERS} consumers",
+        ours=_show(busy),
+        peer=f"no consumer {_show(alone)}",
+        **at_least(0.5, statistics.median(a / b for a, b in pairs)),
+    )
+
+
+if __name__ == "__main__":
+    harness.main(__doc__, run)

@@ -1,0 +1,132 @@
+"""What does it cost to make a decoded object visible, with three indices, against decoding it?
+
+Every object is decoded immediately before it is put, in the same loop; both are timed there, so
+that the peer sees the same machine and the put finds the object warm. The clock's own cost is
+subtracted. "decode and free" also counts taking the decoded object apart again.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import orjson
+
+from benchmarks import harness, objects
+from benchmarks.harness import Row, at_most, show_ns, timing
+from benchmarks.objects import Object
+from benchmarks.shared import BATCH, RESOURCE, Corpus, directory, open_writer, recorded
+
+Ready = tuple[str, bytes, str]
+"""Key, JSON and version of an object that will be put."""
+
+LOOP = 250
+
+
+def run(quick: bool) -> list[Row]:
+    corpora = [Corpus("pods", 10_000), None if quick else Corpus("pods", 100_000), recorded()]
+    rows: list[Row] = []
+    gc.disable()
+    try:
+        for corpus in corpora:
+            if corpus is not None:
+                rows += _questions(corpus, 8 if quick else 20)
+    finally:
+        gc.enable()
+    return rows
+
+
+def _questions(corpus: Corpus, rounds: int) -> list[Row]:
+    pods = list(corpus.objects())
+    new = [_ready(pod) for pod in pods]
+    chosen = random.Random(3).choices(pods, k=rounds * LOOP)
+    del pods
+    rows: list[Row] = []
+    with directory() as name, open_writer(name) as writer:
+        added = [_batch(writer, new[at : at + BATCH]) for at in range(0, len(new), BATCH)]
+        rows.append(_row(f"new, batches of {BATCH}", corpus, added[-rounds:], 1.5))
+        for question, change, limit, first in (
+            ("one update alone", objects.update, 1.0, 0),
+            ("one status-only update alone", objects.status_update, 0.6, len(chosen)),
+        ):
+            singles = [
+                _singles(writer, changed) for changed in _changes(chosen, change, first, rounds)
+            ]
+            rows.append(_row(question, corpus, singles, limit))
+    return rows
+
+
+def _changes(
+    chosen: list[Object], change: Callable[[Object, int], Object], first: int, rounds: int
+) -> Iterator[list[Ready]]:
+    for turn in range(rounds):
+        some = chosen[turn * LOOP : (turn + 1) * LOOP]
+        yield [_ready(change(pod, first + turn * LOOP + n)) for n, pod in enumerate(some)]
+
+
+def _ready(pod: Object) -> Ready:
+    return objects.key_of(pod), objects.encode([pod])[0], objects.version_of(pod)
+
+
+def _batch(writer: Any, ready: list[Ready]) -> tuple[float, float, float]:
+    """Nanoseconds per object: put, decode, decode and free."""
+    loads, clock = orjson.loads, time.perf_counter_ns
+    start = clock()
+    decoded = [(key, loads(body), version) for key, body, version in ready]
+    between = clock()
+    writer.put_many(RESOURCE, decoded)
+    end = clock()
+    del decoded
+    freed = clock() - end
+    count = len(ready)
+    return (end - between) / count, (between - start) / count, (between - start + freed) / count
+
+
+def _singles(writer: Any, ready: list[Ready]) -> tuple[float, float, float]:
+    """The same for objects that are put one at a time, a commit each."""
+    loads, clock, put = orjson.loads, time.perf_counter_ns, writer.put
+    decoding = putting = freeing = 0
+    for key, body, version in ready:
+        start = clock()
+        decoded = loads(body)
+        between = clock()
+        put(RESOURCE, key, decoded, version)
+        end = clock()
+        del decoded
+        freed = clock()
+        decoding += between - start
+        putting += end - between
+        freeing += freed - end
+    count, tick = len(ready), _clock_cost()
+    both = (decoding + freeing) / count - 2 * tick
+    return putting / count - tick, decoding / count - tick, both
+
+
+def _clock_cost() -> float:
+    clock = time.perf_counter_ns
+    start = clock()
+    for _ in range(1_000):
+        clock()
+    return (clock() - start) / 1_000
+
+
+def _row(
+    question: str, corpus: Corpus, rounds: list[tuple[float, float, float]], limit: float
+) -> Row:  # fmt: skip
+    put, decode, both = zip(*rounds, strict=True)
+    ratio = statistics.median(a / b for a, b in zip(put, decode, strict=True))
+    return Row(
+        question=f"dict to visible: {question}, {corpus}",
+        ours=str(timing(put)),
+        peer=f"orjson.loads {timing(decode)}",
+        note=f"decode and free {show_ns(statistics.median(both))}",
+        **at_most(limit, ratio),
+    )
+
+
+if __name__ == "__main__":
+    harness.main(__doc__, run)

@@ -1,0 +1,66 @@
+"""Invariant tested: each planted bug of mutants.txt turns the test that is named with it red.
+
+A line of the table is `MUTANT test [VARIANT]`; the core and the test are compiled anew with
+-DSHMC_MUTANT_<MUTANT>. Races need luck, so a mutant may survive a few tries, but not all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TABLE = Path(__file__).resolve().parent / "mutants.txt"
+TRIES = 5
+
+
+def table() -> list[tuple[str, str, str]]:
+    rows = []
+    for line in TABLE.read_text().splitlines() if TABLE.exists() else []:
+        words = line.partition("#")[0].split()
+        if words:
+            mutant, test, variant = (*words, "plain")[:3]
+            rows.append((mutant, test, variant))
+    return rows
+
+
+def compile_mutant(mutant: str, test: str, variant: str) -> Path:
+    """The test's binary with the bug in it. A bug that does not compile proves nothing: raises."""
+    out = f"build/mutant-{mutant}-{variant}"
+    defines = f"DEFINES=-DSHMC_MUTANT_{mutant}"
+    jobs = f"-j{os.cpu_count()}"
+    command = ["make", "-s", jobs, f"VARIANT={variant}", f"OUT={out}", defines, f"{out}/{test}"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    return ROOT / out / test
+
+
+def caught(mutant: str, test: str, variant: str) -> int:
+    """At which try the test failed; 0 if it never did."""
+    binary = compile_mutant(mutant, test, variant)
+    wrapper = ["setarch", "-R"] if variant == "tsan" else []
+    for attempt in range(1, TRIES + 1):
+        try:
+            done = subprocess.run([*wrapper, binary], cwd=ROOT, capture_output=True, timeout=120)  # noqa: PLW1510
+        except subprocess.TimeoutExpired:
+            return attempt  # a lost wake-up, for one, shows as a hang
+        if done.returncode != 0:
+            return attempt
+    return 0
+
+
+def main() -> int:
+    rows = table()
+    survived = 0
+    for mutant, test, variant in rows:
+        attempt = caught(mutant, test, variant)
+        survived += attempt == 0
+        verdict = f"caught at try {attempt}" if attempt else "SURVIVED"
+        print(f"{mutant:32} {test:20} {variant:6} {verdict}", flush=True)  # noqa: T201
+    print(f"{len(rows) - survived} passed, {survived} failed (mutants)")  # noqa: T201
+    return 1 if survived or not rows else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,269 @@
+/*
+ * Every byte below file_size has memory behind it, whatever fails changes nothing, and a
+ * lock on a byte ends with its open file description.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+
+#include "core.h"
+#include "harness.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static int new_file(void)
+{
+    const int fd = memfd_create("segment", MFD_CLOEXEC);
+
+    if (fd < 0)
+        test_skip("no memfd_create");
+    return fd;
+}
+
+static int reopen(int fd, int flags)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    const int opened = open(path, flags | O_CLOEXEC);
+    CHECK(opened >= 0);
+    return opened;
+}
+
+static void test_grows_under_the_map(void)
+{
+    const int fd = new_file();
+    struct shmc_segment writer, reader;
+
+    CHECK_EQUAL(SHMC_OK, shmc_segment_map(fd, 64 * MIB, 1, &writer));
+    CHECK_EQUAL(SHMC_OK, shmc_segment_map(fd, 64 * MIB, 0, &reader));
+    CHECK_EQUAL(0, writer.file_size);
+    CHECK_EQUAL(SHMC_OK, shmc_segment_extend(&writer, 9 * MIB));
+    CHECK_EQUAL(9 * MIB, writer.file_size);
+    CHECK_EQUAL(9 * MIB, shmc_segment_bytes(&reader));
+    writer.base[0] = 3;
+    writer.base[9 * MIB - 1] = 4;
+    CHECK_EQUAL(3, reader.base[0]);
+    CHECK_EQUAL(4, reader.base[9 * MIB - 1]);
+    CHECK_EQUAL(SHMC_OK, shmc_segment_extend(&writer, MIB)); /* never shrinks */
+    CHECK_EQUAL(9 * MIB, writer.file_size);
+    CHECK_EQUAL(SHMC_FULL, shmc_segment_extend(&writer, 64 * MIB + 1));
+    CHECK_EQUAL(SHMC_INVALID, shmc_segment_extend(&reader, 10 * MIB));
+    shmc_segment_unmap(&writer);
+    CHECK(writer.base == NULL);
+    shmc_segment_unmap(&reader);
+    CHECK_EQUAL(SHMC_OK, shmc_segment_map(fd, 64 * MIB, 1, &writer));
+    CHECK_EQUAL(9 * MIB, writer.file_size); /* as the file says */
+    shmc_segment_unmap(&writer);
+    CHECK_EQUAL(SHMC_OK, shmc_segment_map(fd, MIB, 1, &writer));
+    CHECK_EQUAL(MIB, writer.file_size); /* never beyond the map */
+    shmc_segment_unmap(&writer);
+    close(fd);
+}
+
+static void test_refuses_what_cannot_be(void)
+{
+    struct shmc_segment segment = {.max_size = 77};
+    const int fd = new_file();
+    int ends[2];
+
+    CHECK_EQUAL(0, pipe(ends));
+    CHECK_EQUAL(SHMC_INVALID, shmc_segment_map(ends[0], MIB, 0, &segment));
+    CHECK_EQUAL(SHMC_INVALID, shmc_segment_map(fd, 0, 1, &segment));
+    CHECK_EQUAL(SHMC_INVALID, shmc_segment_map(fd, UINT64_MAX, 1, &segment));
+    CHECK_EQUAL(SHMC_SYSTEM, shmc_segment_map(-1, MIB, 1, &segment));
+    CHECK_EQUAL(EBADF, errno);
+    const int read_only = reopen(fd, O_RDONLY);
+    CHECK_EQUAL(SHMC_SYSTEM, shmc_segment_map(read_only, MIB, 1, &segment));
+    CHECK_EQUAL(EACCES, errno);
+    CHECK_EQUAL(77, segment.max_size);
+    close(read_only);
+    close(ends[0]);
+    close(ends[1]);
+    close(fd);
+}
+
+/* Root needs no user namespace; anybody else becomes root in one of its own. */
+static bool own_mounts(void)
+{
+    char map[64];
+    const int length = snprintf(map, sizeof map, "0 %u 1", (unsigned)geteuid());
+
+    if (unshare(CLONE_NEWNS) != 0) {
+        if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
+            return false;
+        const int fd = open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC);
+        if (fd < 0 || write(fd, map, (size_t)length) != length)
+            return false;
+        close(fd);
+    }
+    return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+}
+
+/* In a child with mounts of its own: a file system of 8 MiB. */
+static void fill_file_system(void)
+{
+    char directory[] = "/tmp/shmcache-test-XXXXXX";
+    struct shmc_segment segment;
+
+    if (mkdtemp(directory) == NULL || !own_mounts() ||
+        mount("none", directory, "tmpfs", 0, "size=8m") != 0) {
+        rmdir(directory);
+        _exit(77);
+    }
+    const int fd = open(directory, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    umount2(directory, MNT_DETACH);
+    rmdir(directory);
+    CHECK(fd >= 0);
+    CHECK_EQUAL(SHMC_OK, shmc_segment_map(fd, 64 * MIB, 1, &segment));
+    CHECK_EQUAL(SHMC_OK, shmc_segment_extend(&segment, MIB));
+    segment.base[MIB - 1] = 1;
+    CHECK_EQUAL(SHMC_NO_SPACE, shmc_segment_extend(&segment, 32 * MIB));
+    CHECK_EQUAL(ENOSPC, errno);
+    CHECK_EQUAL(MIB, segment.file_size);
+    CHECK_EQUAL(MIB, shmc_segment_bytes(&segment));
+    CHECK_EQUAL(1, segment.base[MIB - 1]);
+    CHECK_EQUAL(SHMC_OK, shmc_segment_extend(&segment, 7 * MIB)); /* and it goes on */
+    _exit(0);
+}
+
+static void test_full_file_system_is_an_answer(void)
+{
+    int status = 0;
+    const pid_t child = fork();
+
+    CHECK(child >= 0);
+    if (child == 0)
+        fill_file_system();
+    CHECK_EQUAL((uint64_t)child, (uint64_t)waitpid(child, &status, 0));
+    CHECK(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        printf("not tested: a full file system (no mount of our own)\n");
+    else
+        CHECK_EQUAL(0, WEXITSTATUS(status));
+}
+
+static void test_other_failure_keeps_errno_and_gives_back(void)
+{
+    const int fd = new_file();
+    struct shmc_segment segment;
+    struct rlimit before, limit;
+
+    CHECK_EQUAL(SHMC_OK, shmc_segment_map(fd, 64 * MIB, 1, &segment));
+    CHECK_EQUAL(SHMC_OK, shmc_segment_extend(&segment, MIB));
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    CHECK_EQUAL(0, getrlimit(RLIMIT_FSIZE, &before));
+    limit = before;
+    limit.rlim_cur = 10 * MIB;
+    CHECK_EQUAL(0, setrlimit(RLIMIT_FSIZE, &limit));
+    const enum shmc_status status = shmc_segment_extend(&segment, 32 * MIB);
+    const int error = errno;
+    CHECK_EQUAL(0, setrlimit(RLIMIT_FSIZE, &before));
+    CHECK_EQUAL(SHMC_SYSTEM, status);
+    CHECK_EQUAL(EFBIG, error);
+    CHECK_EQUAL(MIB, segment.file_size);
+    CHECK_EQUAL(MIB, shmc_segment_bytes(&segment)); /* the steps that went well, too */
+    CHECK_EQUAL(SHMC_OK, shmc_segment_extend(&segment, 32 * MIB));
+    shmc_segment_unmap(&segment);
+    close(fd);
+}
+
+static atomic_int ticks;
+
+static void on_tick(int number)
+{
+    (void)number;
+    atomic_fetch_add(&ticks, 1);
+}
+
+static void test_signals_do_not_stop_growth(void)
+{
+    const int fd = new_file();
+    struct sigaction action = {.sa_handler = on_tick}; /* without SA_RESTART */
+    struct itimerval timer = {.it_interval = {.tv_usec = 8000}, .it_value = {.tv_usec = 2000}};
+    struct shmc_segment segment;
+
+    CHECK_EQUAL(0, sigaction(SIGALRM, &action, NULL));
+    CHECK_EQUAL(SHMC_OK, shmc_segment_map(fd, 256 * MIB, 1, &segment));
+    CHECK_EQUAL(0, setitimer(ITIMER_REAL, &timer, NULL));
+    CHECK_EQUAL(SHMC_OK, shmc_segment_extend(&segment, 128 * MIB));
+    AWAIT(atomic_load(&ticks) > 0);
+    timer = (struct itimerval){0};
+    CHECK_EQUAL(0, setitimer(ITIMER_REAL, &timer, NULL));
+    CHECK_EQUAL(128 * MIB, shmc_segment_bytes(&segment));
+    shmc_segment_unmap(&segment);
+    close(fd);
+}
+
+static void test_lock_belongs_to_the_description(void)
+{
+    const int first = new_file();
+    const int second = reopen(first, O_RDWR), copy = dup(first);
+    const int read_only = reopen(first, O_RDONLY);
+
+    CHECK_EQUAL(SHMC_OK, shmc_probe_byte(second, 5));
+    CHECK_EQUAL(SHMC_OK, shmc_lock_byte(first, 5));
+    CHECK_EQUAL(SHMC_OK, shmc_lock_byte(first, 5)); /* it has it */
+    CHECK_EQUAL(SHMC_BUSY, shmc_lock_byte(second, 5));
+    CHECK_EQUAL(SHMC_BUSY, shmc_probe_byte(second, 5));
+    CHECK_EQUAL(SHMC_BUSY, shmc_probe_byte(read_only, 5)); /* display needs no right to write */
+    CHECK_EQUAL(SHMC_OK, shmc_probe_byte(first, 5));
+    CHECK_EQUAL(SHMC_OK, shmc_lock_byte(second, 6));
+    CHECK_EQUAL(SHMC_BUSY, shmc_lock_byte(first, 6));
+    CHECK_EQUAL(SHMC_OK, shmc_unlock_byte(first, 5));
+    CHECK_EQUAL(SHMC_OK, shmc_lock_byte(second, 5));
+    close(second);
+    CHECK_EQUAL(SHMC_OK, shmc_lock_byte(first, 5));
+    close(first);
+    CHECK_EQUAL(SHMC_BUSY, shmc_probe_byte(read_only, 5)); /* the copy keeps it */
+    close(copy);
+    CHECK_EQUAL(SHMC_OK, shmc_probe_byte(read_only, 5));
+    CHECK_EQUAL(SHMC_SYSTEM, shmc_lock_byte(read_only, 5));
+    CHECK_EQUAL(EBADF, errno);
+    CHECK_EQUAL(SHMC_INVALID, shmc_lock_byte(read_only, UINT64_MAX));
+    close(read_only);
+}
+
+static void test_lock_ends_with_its_process(void)
+{
+    const int fd = new_file();
+    int ready[2];
+    char byte;
+
+    CHECK_EQUAL(0, pipe(ready));
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        const int own = reopen(fd, O_RDWR);
+        if (shmc_lock_byte(own, 0) == SHMC_OK && write(ready[1], "x", 1) == 1)
+            pause();
+        _exit(1);
+    }
+    CHECK_EQUAL(1, read(ready[0], &byte, 1));
+    CHECK_EQUAL(SHMC_BUSY, shmc_lock_byte(fd, 0));
+    CHECK_EQUAL(0, kill(child, SIGKILL));
+    CHECK_EQUAL((uint64_t)child, (uint64_t)waitpid(child, NULL, 0));
+    CHECK_EQUAL(SHMC_OK, shmc_lock_byte(fd, 0));
+    close(ready[0]);
+    close(ready[1]);
+    close(fd);
+}
+
+int main(void)
+{
+    test_start("test_segment");
+    test_grows_under_the_map();
+    test_refuses_what_cannot_be();
+    test_full_file_system_is_an_answer();
+    test_other_failure_keeps_errno_and_gives_back();
+    test_signals_do_not_stop_growth();
+    test_lock_belongs_to_the_description();
+    test_lock_ends_with_its_process();
+    return 0;
+}

@@ -1,0 +1,75 @@
+"""Invariant tested: the demo ends when it is told to, by whatever means, and leaves nothing."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from shmcache.locations import SharedMemory
+from shmcache.segments import PREFIX
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+QUICK = ["--pods", "200", "--rate", "500", "--workers", "2"]
+
+
+def start(seconds: float) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "shmcache", "demo", *QUICK, "--seconds", str(seconds)]
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def left_behind(pid: int) -> list[str]:
+    return SharedMemory().names(f"{PREFIX}demo-{pid}")
+
+
+@pytest.mark.slow
+def test_the_demo_ends_by_itself() -> None:
+    demo = start(2)
+
+    out, err = demo.communicate(timeout=60)
+
+    assert (0, "") == (demo.returncode, err)
+    assert "200 pods" in out
+    assert "nothing was left behind" in out
+    rows = [line.split() for line in out.splitlines() if line.split()[:1] in (["1"], ["2"])]
+    assert 0 < int(rows[-1][2].replace(",", ""))
+    assert [] == left_behind(demo.pid)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_demo_ends_when_told(number: signal.Signals) -> None:
+    with start(60) as demo:
+        assert demo.stdout is not None
+        demo.stdout.readline()  # it is under way
+
+        demo.send_signal(number)
+        _, err = demo.communicate(timeout=30)
+
+        assert (0, "") == (demo.returncode, err)
+        assert [] == left_behind(demo.pid)
+
+
+@pytest.mark.slow
+def test_the_workers_of_a_killed_demo_end() -> None:
+    with start(60) as demo:
+        assert demo.stdout is not None
+        while not demo.stdout.readline().startswith("worker"):
+            pass
+        workers = [int(demo.stdout.readline().split()[1]) for _ in range(2)]
+
+        demo.kill()
+        demo.wait()
+
+        deadline = time.monotonic() + 20
+        while any(Path(f"/proc/{pid}/exe").exists() for pid in workers):
+            assert time.monotonic() < deadline, "a worker outlived the demo"
+            time.sleep(0.05)
+    for file in left_behind(demo.pid):
+        SharedMemory().unlink(file)

@@ -1,0 +1,154 @@
+"""Invariant tested: a child of fork() can neither use nor harm what its parent holds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from collections.abc import Callable
+
+import pytest
+
+import shmcache
+from shmcache.errors import ForkedError, SegmentNotFound
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+
+
+def in_child(what: Callable[[], None]) -> None:
+    """Runs `what` in a forked child; its exception fails the test."""
+    reader, sender = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            what()
+            os.write(sender, b"ok")
+        except BaseException:  # noqa: BLE001 - whatever it is, the parent shows it
+            os.write(sender, traceback.format_exc().encode())
+        finally:
+            os._exit(0)
+    os.close(sender)
+    with open(reader, encoding="utf-8") as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    assert (0, "ok") == (status, said), said
+
+
+def test_a_child_is_refused_with_a_clear_text(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    writer.put("pods", "a", {"x": {"y": 1}})
+    view, pods, snapshot, cursor = (
+        cache["pods"]["a"],
+        cache["pods"],
+        cache.snapshot(),
+        cache.follow(),
+    )
+
+    def child() -> None:
+        for refused in (
+            lambda: writer.put("pods", "b", {}),
+            writer.stats,
+            lambda: pods.get("a"),
+            lambda: len(pods),
+            lambda: cache["pods"].list(),
+            lambda: view["x"]["y"],
+            lambda: snapshot["pods"].get("a"),
+            lambda: cache.latest,
+            lambda: cache.wait(0, 1),
+            cursor.take,
+        ):
+            with pytest.raises(ForkedError):
+                refused()
+
+    in_child(child)
+    assert {"x": {"y": 1}} == view == pods["a"]
+    snapshot.close()
+
+
+def test_a_child_that_closes_everything_harms_nobody(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    writer.put("pods", "a", {"x": 1})
+    seat = cache.seat
+
+    def child() -> None:
+        cache.close()
+        writer.close()
+        mine = [os.open("/dev/null", os.O_RDONLY) for _ in range(8)]
+        cache.close()
+        writer.close()
+        for fd in mine:
+            os.close(fd)
+
+    in_child(child)
+
+    assert {"x": 1} == cache["pods"]["a"]
+    assert seat == cache.seat
+    writer.put("pods", "b", {})
+    with pytest.raises(shmcache.BusyError):
+        shmcache.Writer(writer.name)
+
+
+def test_a_child_attaches_for_itself(writer: shmcache.Writer, cache: shmcache.Cache) -> None:
+    writer.put("pods", "a", {"x": 1})
+    name, seat = writer.name, cache.seat
+
+    def child() -> None:
+        with shmcache.attach(name) as own:
+            assert {"x": 1} == own["pods"]["a"]
+            assert seat != own.seat
+
+    in_child(child)
+
+
+def test_a_child_does_not_keep_its_parents_locks(name: str) -> None:
+    """The parent's seat and writer's lock fall with the parent, whoever it forked."""
+    reader, sender = os.pipe()
+    pid = os.fork()
+    if pid == 0:  # the parent of the test: writes, attaches, forks, dies
+        os.close(reader)
+        writer = shmcache.Writer(name, ["pods"])
+        cache = shmcache.attach(name)
+        if os.fork() == 0:  # its child lives on
+            signal.alarm(60)
+            os.write(sender, b"%d\n" % os.getpid())
+            os.close(sender)
+            while True:
+                signal.pause()
+        os.write(sender, b"%d\n" % cache.seat)
+        os.close(sender)
+        signal.pause()
+        writer.close()
+    os.close(sender)
+    with open(reader, encoding="ascii") as pipe:
+        numbers = {int(line) for line in pipe}
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    try:
+        with shmcache.Writer(name, ["pods"]) as successor, shmcache.attach(name):
+            successor.put("pods", "a", {})
+    finally:
+        os.kill(max(numbers), signal.SIGKILL)
+
+
+def test_a_killed_writer_leaves_its_readers_their_state(name: str) -> None:
+    reader, sender = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        writer = shmcache.Writer(name, ["pods"])
+        writer.put("pods", "a", {"x": 1})
+        os.write(sender, b"!")
+        signal.pause()
+    os.read(reader, 1)
+    with shmcache.attach(name) as cache:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+        assert {"x": 1} == cache["pods"]["a"]
+        with shmcache.Writer(name, ["pods"]):
+            assert {"x": 1} == cache["pods"]["a"]
+    with pytest.raises(SegmentNotFound):
+        shmcache.attach(name)
+    os.close(reader)
+    os.close(sender)

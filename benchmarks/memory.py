@@ -68,7 +68,8 @@ def _shares(corpus: Corpus, updates: int) -> list[Row]:
                 question=f"DATA after {updates:,} updates / fresh, {corpus}",
                 ours=show_bytes(_data_bytes(after)),
                 peer=f"fresh {show_bytes(fresh)}",
-                note=f"of it old versions in the ring {show_bytes(after['ring_bytes'])}, high water {show_bytes(after['high_water_bytes'])}, after a tenth of them "
+                note=f"old versions in the ring {show_bytes(after['ring_bytes'])}; high water "
+                f"{show_bytes(after['high_water_bytes'])}, after a tenth of the updates "
                 f"{show_bytes(early['high_water_bytes'])}, "
                 f"fresh {show_bytes(found['fresh']['high_water_bytes'])}",
                 **at_most(1.25, _data_bytes(after) / fresh),

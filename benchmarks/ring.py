@@ -32,6 +32,7 @@ CONSUMERS = 4
 BATCH = 64
 COUNT = 32_000  # fewer than the ring's window: nobody is lapped however slow
 OBJECTS = 2_000  # a divisor of it
+REST_S = 0.05  # before each round, so that the scheduler treats both sides alike
 
 # channel: (module of the peer, its receiver, how its sender is made, payload)
 PEERS = {
@@ -150,12 +151,11 @@ def _whole_way(rounds: int) -> list[Row]:
             for turn in range(rounds + 1):
                 changed = [objects.status_update(pod, next(VERSIONS)) for pod in pods]
                 ready = [(objects.key_of(pod), pod, objects.version_of(pod)) for pod in changed]
-                rates = (
-                    _producer(busy, children, ready, size),
-                    _producer(alone, nobody, ready, size),
-                )
+                sides = [(busy, children), (alone, nobody)]
+                order = (0, 1) if turn % 2 else (1, 0)
+                rates = {side: _producer(*sides[side], ready, size) for side in order}
                 if turn:
-                    pairs.append(rates)
+                    pairs.append((rates[0], rates[1]))
             rows.append(_whole_row(size, pairs))
     return rows
 
@@ -163,11 +163,12 @@ def _whole_way(rounds: int) -> list[Row]:
 def _producer(
     sender: Sender, children: Children, ready: list[tuple[str, Any, str]], size: int
 ) -> float:
-    """What the producer alone achieves, changes a second, its consumers running beside it."""
+    """What the producer achieves, changes a second, while its consumers run beside it."""
     ready = [(key, orjson.loads(orjson.dumps(pod)), version) for key, pod, version in ready]
     batches = list(_batches(ready, size))
     children.send(len(ready))
     children.receive()
+    time.sleep(REST_S)
     start = time.monotonic_ns()
     for batch in batches:
         sender.send(batch)

@@ -14,8 +14,9 @@
  * Invariants
  *   A1  used of a page is the number of its slots whose count is not FREE.
  *   A2  a page is in its class's room list if and only if it has a free slot.
- *   A3  while hold_pages is set no page changes its class, so that an address that
- *       the open batch wrote down keeps its meaning.
+ *   A3  while hold_pages is set no page leaves its class, so that an address that the
+ *       open batch wrote down keeps its meaning. A large block is alone on its pages and
+ *       is freed only where the batch forgets it: its pages go at once.
  *   A4  every page below page_count has memory behind it.
  */
 #include <stdlib.h>
@@ -304,11 +305,8 @@ void shmc_arena_hold(struct shmc_arena *arena, bool hold)
     for (size_t i = 0; i < arena->empties.count; i++) {
         const uint32_t number = (uint32_t)arena->empties.items[i];
         const struct shmc_page *page = &arena->pages[number];
-        const bool small = page->class_id < CLASS_COUNT && page->used == 0;
-        const bool large = page->class_id == CLASS_LARGE && page->meta != NULL &&
-                           (uint32_t)*page->meta == SHMC_META_FREE;
 
-        if (small || large)
+        if (page->class_id < CLASS_COUNT && page->used == 0)
             page_release(arena, number);
     }
     arena->empties.count = 0;
@@ -373,7 +371,7 @@ static void page_emptied(struct shmc_arena *arena, uint32_t number)
         page_release(arena, number);
         return;
     }
-    /* A3. Where the note cannot be made the page just stays with its class. */
+    /* A3. Where the note cannot be made the page just stays with its class, in its room list. */
     (void)shmc_list_push(arena->heap, &arena->empties, number);
 }
 
@@ -386,8 +384,7 @@ void shmc_arena_free(struct shmc_arena *arena, shmc_offset block)
     assert((uint32_t)page->meta[slot] != SHMC_META_FREE);
     arena->used_bytes -= shmc_arena_block_size(arena, block);
     if (page->class_id == CLASS_LARGE) {
-        page->meta[0] = SHMC_META_FREE;
-        page_emptied(arena, number);
+        page_release(arena, number);
         return;
     }
     const bool was_full =
@@ -426,6 +423,8 @@ void shmc_arena_destroy(struct shmc_arena *arena)
 {
     const size_t size = CLASS_COUNT * sizeof(uint32_t);
 
+    if (arena->heap == NULL)
+        return; /* never created */
     for (uint32_t i = 0; i < arena->page_count; i++) {
         const struct shmc_page *page = &arena->pages[i];
         if (page->meta != NULL) {

@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 
+#include "mutants.h"
 #include "shmcache.h"
 #include "value.h"
 
@@ -77,7 +78,7 @@ bool shmc_generation_kept(const struct shmc_super *super, uint64_t generation);
 static inline bool shmc_valid(const struct shmc_super *super, uint64_t generation)
 {
     shmc_fence_acquire();
-    if (shmc_load_racy(&super->floor) <= generation)
+    if (SHMC_CHECKED(NO_FLOOR_CHECK, shmc_load_racy(&super->floor) <= generation))
         return true;
     return shmc_generation_kept(super, generation);
 }
@@ -314,6 +315,7 @@ struct shmc_change {
     shmc_word value;
     shmc_word version; /* string word or SHMC_NOTHING */
     uint64_t shard;
+    bool looked_up; /* the last call that looked into this resource was shmc_current() of this key */
     const shmc_word *emitted;
     size_t emitted_count;
 };

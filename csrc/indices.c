@@ -333,17 +333,18 @@ static enum shmc_status entry_add(struct shmc_writer *writer, struct shmc_windex
                                   shmc_word value, shmc_word key)
 {
     const struct shmc_entry entry = {{value, key, 0, 0}};
-    struct shmc_entry old;
-    bool existed;
+    struct shmc_path path;
     size_t length;
     enum shmc_status status = entry_bytes(writer, value, key, &length);
 
     if (status == SHMC_OK)
-        status = shmc_tree_put(writer, &shmc_index, &index->tree, writer->scratch, length, &entry,
-                               &old, &existed);
-    if (status != SHMC_OK || existed)
+        status =
+            shmc_path_find(writer, &shmc_index, index->tree, writer->scratch, length, &path);
+    if (status != SHMC_NOT_FOUND) /* it is there already: nothing to do */
         return status;
-    status = shmc_take(writer, value);
+    status = shmc_path_put(writer, &shmc_index, &path, &entry, &index->tree);
+    if (status == SHMC_OK)
+        status = shmc_take(writer, value);
     if (status == SHMC_OK)
         status = shmc_take(writer, key);
     index->count += status == SHMC_OK;

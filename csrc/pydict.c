@@ -8,7 +8,7 @@
  */
 #include "pyhot.h"
 
-/* ---- access ------------------------------------------------------------------------------- */
+/* ---- access --------------------------------------------------------------------------- */
 
 /* New reference; NULL without an exception if there is no such key. */
 static inline PyObject *find(shmc_pyview *view, PyObject *key)
@@ -74,7 +74,7 @@ static int view_contains(PyObject *self, PyObject *key)
     return position == -2 ? -1 : position >= 0;
 }
 
-/* ---- iteration, and the dict's views ----------------------------------------------------------- */
+/* ---- iteration, and the dict's views -------------------------------------------------- */
 
 /* New reference to the tuple of keys. */
 static PyObject *keys_of(shmc_pyview *view)
@@ -157,7 +157,7 @@ static PyObject *view_items(PyObject *self, PyObject *Py_UNUSED(unused))
     return items;
 }
 
-/* ---- comparison ------------------------------------------------------------------------------------ */
+/* ---- comparison ----------------------------------------------------------------------- */
 
 /* 1, 0, or -1 with an exception set. Comparing may run anything, even change the dict. */
 static int equals_dict(shmc_pyview *view, PyObject *dict)
@@ -215,7 +215,7 @@ static PyObject *view_richcompare(PyObject *self, PyObject *other, int operation
     return equal < 0 ? NULL : PyBool_FromLong(equal == (operation == Py_EQ));
 }
 
-/* ---- | ------------------------------------------------------------------------------------------------ */
+/* ---- | -------------------------------------------------------------------------------- */
 
 static PyObject *as_dict(PyObject *thing)
 {
@@ -245,7 +245,7 @@ static PyObject *view_reduce(PyObject *self, PyObject *Py_UNUSED(unused))
     return plain == NULL ? NULL : Py_BuildValue("O(N)", (PyObject *)&PyDict_Type, plain);
 }
 
-/* ---- the type ---------------------------------------------------------------------------------------------- */
+/* ---- the type ------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
     {"get", (PyCFunction)(void (*)(void))view_get, METH_FASTCALL,

@@ -146,16 +146,40 @@ static const uint8_t *utf8_of(PyObject *text, size_t *length, bool *ascii)
     return (const uint8_t *)bytes;
 }
 
-static bool equals_block(const struct shmc_span *span, shmc_word word, const uint8_t *bytes,
-                         size_t length)
+static inline bool equals_block(const struct shmc_span *span, shmc_word word,
+                                const uint8_t *bytes, size_t length)
 {
     const uint8_t *block = span->base + shmc_block_of(word);
+    uint64_t differ = 0, mine, other;
     uint32_t head;
 
     if (shmc_tag(word) != SHMC_TAG_STRING)
         return false;
     memcpy(&head, block, 4);
-    return (head & SHMC_STRING_LENGTH) == length && memcmp(block + 4, bytes, length) == 0;
+    if ((head & SHMC_STRING_LENGTH) != length || length < 8)
+        return false;
+    if (length > 64)
+        return memcmp(block + 4, bytes, length) == 0;
+    for (size_t i = 0; i + 8 < length; i += 8) {
+        memcpy(&mine, block + 4 + i, 8);
+        memcpy(&other, bytes + i, 8);
+        differ |= mine ^ other;
+    }
+    memcpy(&mine, block + 4 + length - 8, 8);
+    memcpy(&other, bytes + length - 8, 8);
+    return (differ | (mine ^ other)) == 0;
+}
+
+/* The common case before any call: an ASCII str that is what stood there before. */
+static inline bool same_text(const struct shmc_span *span, PyObject *object, shmc_word previous)
+{
+    if (!PyUnicode_CheckExact(object) || !PyUnicode_IS_COMPACT_ASCII(object))
+        return false;
+    const size_t length = (size_t)((PyASCIIObject *)object)->length;
+    const uint8_t *bytes = (const uint8_t *)((PyASCIIObject *)object + 1);
+    if (length <= SHMC_SHORT_MAX)
+        return shmc_short_word(bytes, length) == previous;
+    return equals_block(span, previous, bytes, length);
 }
 
 int shmc_encode_str(struct shmc_encoder *encoder, PyObject *text, shmc_word previous,
@@ -239,6 +263,16 @@ static int deeper(struct shmc_encoder *encoder)
     return -1;
 }
 
+/* An object that was stored long ago is cold: asks for all that stands in it at once. */
+static inline void fetch_ahead(const struct shmc_span *span, shmc_offset words, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        const shmc_word word = shmc_load_at(span, words + i * 8);
+        if (shmc_is_block(word))
+            __builtin_prefetch(span->base + shmc_block_of(word));
+    }
+}
+
 /*
  * While the keys are those of the previous object, in its order: values beside its
  * values. Returns how many entries were done, or -1.
@@ -255,6 +289,10 @@ static Py_ssize_t encode_alike(struct shmc_encoder *encoder, PyObject *dict,
         if (!shmc_same_key(keys, i, key) && !shmc_equal_key(keys, i, key))
             break;
         const shmc_word previous = shmc_load_at(encoder->span, words + (uint64_t)i * 8);
+        if (same_text(encoder->span, value, previous)) {
+            encoder->stack[base + i++] = previous;
+            continue;
+        }
         if (encode(encoder, value, previous, &word) < 0)
             return trail(encoder, key, 0);
         *same = *same && word == previous;
@@ -309,6 +347,7 @@ static int encode_entries(struct shmc_encoder *encoder, PyObject *dict, shmc_wor
         keys = shmc_keys_of_shape(encoder, old.shape);
         if (keys == NULL && PyErr_Occurred())
             return -1;
+        fetch_ahead(encoder->span, old.words, old.count);
     }
     if (keys != NULL) {
         keys->references++; /* a nested object may push it out of the cache */
@@ -361,6 +400,7 @@ static int encode_elements(struct shmc_encoder *encoder, PyObject *list, shmc_wo
 
     if (shmc_tag(previous) == SHMC_TAG_ARRAY)
         shmc_array_open(encoder->span, previous, &old);
+    fetch_ahead(encoder->span, old.words, old.count);
     same = (uint64_t)count == old.count;
     for (Py_ssize_t i = 0; i < count; i++) {
         const shmc_word before =

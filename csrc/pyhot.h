@@ -24,6 +24,11 @@
 #ifndef SHMC_PYHOT_H
 #define SHMC_PYHOT_H
 
+/* CPython's headers are full of assertions about themselves, some in macros that every field
+ * read expands: off here. The core's own files keep theirs. */
+#ifndef NDEBUG
+#define NDEBUG 1
+#endif
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 

@@ -36,7 +36,7 @@ static struct {
     size_t capacity;
 } spare; /* taken while in use: making a shape may run anything, even this */
 
-/* ---- the buffer ----------------------------------------------------------------------------- */
+/* ---- the buffer ----------------------------------------------------------------------- */
 
 static int grow(struct json *json, uint64_t length)
 {
@@ -66,7 +66,7 @@ static inline int reserve(struct json *json, uint64_t length)
     return (uint64_t)(json->end - json->at) < length + SLACK ? grow(json, length) : 0;
 }
 
-/* ---- strings ---------------------------------------------------------------------------------- */
+/* ---- strings -------------------------------------------------------------------------- */
 
 /* Of a byte below 0x20, a quote and a backslash: 'u' stands for \u00XX, 0 for the byte itself. */
 static const uint8_t escapes[128] = {
@@ -184,7 +184,7 @@ static inline int put_long(struct json *json, shmc_word word)
     return 0;
 }
 
-/* ---- numbers and constants ---------------------------------------------------------------------- */
+/* ---- numbers and constants ------------------------------------------------------------ */
 
 static void put_unsigned(struct json *json, uint64_t number)
 {
@@ -284,7 +284,7 @@ static int put_constant(struct json *json, shmc_word word)
     return 0;
 }
 
-/* ---- containers ------------------------------------------------------------------------------------ */
+/* ---- containers ----------------------------------------------------------------------- */
 
 /* Takes over the reference to the shape. */
 static int push(struct json *json, struct shmc_pyshape *shape, shmc_offset words, uint64_t count)
@@ -418,7 +418,7 @@ static int put_all(struct json *json, shmc_word word)
     return shmc_pyroot_valid(json->root);
 }
 
-/* ---- the whole --------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------ */
 
 static int take_buffer(struct json *json)
 {

@@ -5,7 +5,7 @@
  */
 #include "pyhot.h"
 
-/* ---- access ------------------------------------------------------------------------------- */
+/* ---- access --------------------------------------------------------------------------- */
 
 static Py_ssize_t list_length(PyObject *self)
 {
@@ -71,7 +71,7 @@ static PyObject *list_copy(PyObject *self, PyObject *Py_UNUSED(unused))
     return shmc_pyview_ready(view) < 0 ? NULL : take(view, 0, 1, (Py_ssize_t)view->count);
 }
 
-/* ---- searching ------------------------------------------------------------------------------ */
+/* ---- searching ------------------------------------------------------------------------ */
 
 /* Whether element `index` equals what is sought: 1, 0, or -1 with an exception set. */
 static int matches(shmc_pyview *view, uint64_t index, PyObject *sought)
@@ -149,7 +149,7 @@ static PyObject *list_index(PyObject *self, PyObject *const *args, Py_ssize_t gi
     return PyErr_Format(PyExc_ValueError, "%R is not in list", args[0]);
 }
 
-/* ---- comparison, sums ------------------------------------------------------------------------- */
+/* ---- comparison, sums ----------------------------------------------------------------- */
 
 /* Comparing may run anything, even change the list. */
 static int equals_list(shmc_pyview *view, PyObject *list)
@@ -227,7 +227,7 @@ static PyObject *list_inplace_repeat(PyObject *self, Py_ssize_t Py_UNUSED(times)
     return shmc_pyview_inplace(self, NULL);
 }
 
-/* ---- iteration ---------------------------------------------------------------------------------- */
+/* ---- iteration ------------------------------------------------------------------------ */
 
 typedef struct {
     PyObject_HEAD
@@ -319,7 +319,7 @@ int shmc_pylist_init(void)
     return PyType_Ready(&iterator_type);
 }
 
-/* ---- the type ------------------------------------------------------------------------------------ */
+/* ---- the type ------------------------------------------------------------------------- */
 
 static PyObject *list_getattr(PyObject *self, PyObject *name)
 {

@@ -157,7 +157,7 @@ PyObject *shmc_pystring_or_none(shmc_pyroot *root, shmc_word word)
 
 PyObject *shmc_pyversion(shmc_pyroot *root, shmc_word word)
 {
-    return shmc_pystring_or_none(root, word == shmc_short_word("", 0) ? SHMC_NOTHING : word);
+    return shmc_pystring_or_none(root, word == SHMC_EMPTY_STRING ? SHMC_NOTHING : word);
 }
 
 int shmc_pyroot_find(shmc_pyroot *root, const struct shmc_record *record, const uint8_t *key,

@@ -53,7 +53,7 @@ void shmc_pyshape_drop(struct shmc_pyshape *shape)
     PyMem_Free(shape);
 }
 
-/* ---- looking up ------------------------------------------------------------------------ */
+/* ---- looking up ----------------------------------------------------------------------- */
 
 /* Both exact str: no Python code runs. */
 static bool same_text(PyObject *a, PyObject *b)
@@ -95,7 +95,7 @@ Py_ssize_t shmc_pyshape_find(const struct shmc_pyshape *shape, PyObject *key)
     }
 }
 
-/* ---- making ------------------------------------------------------------------------------ */
+/* ---- making --------------------------------------------------------------------------- */
 
 /* sys.intern() rather than PyUnicode_InternInPlace(), whose strings live for ever since 3.12:
  * the keys of annotations are unboundedly many. Steals the key. */
@@ -210,7 +210,7 @@ static struct shmc_pyshape *make_shape(shmc_pyroot *root, const struct shmc_obje
     return shape;
 }
 
-/* ---- the cache ---------------------------------------------------------------------------- */
+/* ---- the cache ------------------------------------------------------------------------ */
 
 static struct shmc_pyshape *find_cached(struct shmc_pyshapes *cache, uint64_t id)
 {
@@ -259,7 +259,7 @@ struct shmc_pyshape *shmc_pyshape_get(shmc_pyroot *root, const struct shmc_objec
     return shape;
 }
 
-/* ---- filled when first needed --------------------------------------------------------------- */
+/* ---- filled when first needed --------------------------------------------------------- */
 
 PyObject *shmc_pyshape_blank(struct shmc_pyshape *shape)
 {

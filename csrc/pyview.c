@@ -24,7 +24,7 @@ static struct {
     size_t count;
 } spare;
 
-/* ---- life --------------------------------------------------------------------------------- */
+/* ---- life ----------------------------------------------------------------------------- */
 
 PyObject *shmc_pyview_new(shmc_pyroot *root, shmc_word word)
 {
@@ -106,7 +106,7 @@ int shmc_pyview_open(shmc_pyview *view)
     return shmc_is_object(view->word) ? open_object(view) : open_array(view);
 }
 
-/* ---- comparison --------------------------------------------------------------------------- */
+/* ---- comparison ----------------------------------------------------------------------- */
 
 static shmc_word word_at(const shmc_pyview *view, uint64_t index)
 {
@@ -129,7 +129,7 @@ int shmc_pyview_equal_items(shmc_pyview *a, uint64_t at_a, shmc_pyview *b, uint6
     return equal;
 }
 
-/* ---- what both types answer ----------------------------------------------------------------------------- */
+/* ---- what both types answer ----------------------------------------------------------- */
 
 PyObject *shmc_pyview_plain(PyObject *self, PyObject *Py_UNUSED(unused))
 {
@@ -190,7 +190,7 @@ PyObject *shmc_pyview_no_attribute(PyObject *self, PyObject *name)
                                    : ": it is read-only, change a .to_list() of it");
 }
 
-/* ---- repr ---------------------------------------------------------------------------------- */
+/* ---- repr ----------------------------------------------------------------------------- */
 
 /* repr() of a value, strings shortened. Steals the value, which may be NULL. */
 static PyObject *brief_repr(PyObject *value)
@@ -298,7 +298,7 @@ PyObject *shmc_pyview_repr(PyObject *self)
     return text;
 }
 
-/* ---- module --------------------------------------------------------------------------------- */
+/* ---- module --------------------------------------------------------------------------- */
 
 static PyObject *hot_default(PyObject *Py_UNUSED(module), PyObject *thing)
 {

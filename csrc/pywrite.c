@@ -73,7 +73,7 @@ static shmc_word previous_of(struct put *put)
 
     if (shmc_current(encoder->writer, put->change.resource, put->change.key,
                      put->change.key_length, &word) == SHMC_OK)
-        return word;
+        return word; /* nothing looks into the resource until it is put */
     return encoder->last_batch == shmc_batch_number(encoder->writer) ? encoder->last
                                                                       : SHMC_NOTHING;
 }
@@ -131,6 +131,7 @@ static int put_change(struct put *put)
         encode_emitted(put, words) < 0)
         return -1;
     put->change.version = SHMC_NOTHING;
+    put->change.looked_up = true;
     if (put->version != NULL && put->version != Py_None &&
         shmc_encode_str(encoder, put->version, SHMC_NOTHING, &put->change.version) < 0)
         return -1;
@@ -206,6 +207,33 @@ static PyObject *hot_put(PyObject *module, PyObject *const *arguments, Py_ssize_
 {
     (void)module;
     return put_one(arguments, count, shmc_put);
+}
+
+/* (writer, resource, key, object, version, shard, emitted, now_ns): begin, put and commit */
+static PyObject *hot_put_now(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 8) {
+        PyErr_SetString(PyExc_TypeError, "takes what put takes, and the time");
+        return NULL;
+    }
+    struct shmc_writer *writer = PyLong_AsVoidPtr(arguments[0]);
+    const unsigned long long now_ns = PyLong_AsUnsignedLongLong(arguments[7]);
+    if (PyErr_Occurred())
+        return NULL;
+    enum shmc_status status = shmc_begin(writer);
+    if (status != SHMC_OK)
+        return shmc_hot_raise(status, "opening a batch");
+    PyObject *changed = put_one(arguments, 7, shmc_put);
+    if (changed == NULL) {
+        shmc_abort(writer);
+        return NULL;
+    }
+    status = shmc_commit(writer, now_ns);
+    if (status == SHMC_OK)
+        return changed;
+    Py_DECREF(changed);
+    return shmc_hot_raise(status, "publishing a change");
 }
 
 static PyObject *hot_stage(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
@@ -383,6 +411,9 @@ static PyObject *hot_forget(PyObject *module, PyObject *address)
 static PyMethodDef methods[] = {
     {"put", (PyCFunction)(void (*)(void))hot_put, METH_FASTCALL,
      PyDoc_STR("put(writer, resource, key, object, version=None, shard=0, emitted=None) -> bool")},
+    {"put_now", (PyCFunction)(void (*)(void))hot_put_now, METH_FASTCALL,
+     PyDoc_STR("put_now(writer, resource, key, object, version, shard, emitted, now_ns) -> bool: "
+               "a batch of one")},
     {"stage", (PyCFunction)(void (*)(void))hot_stage, METH_FASTCALL,
      PyDoc_STR("As put, for a replacement that is being prepared.")},
     {"put_many", hot_put_many, METH_VARARGS,

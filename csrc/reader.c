@@ -30,10 +30,8 @@
  *   P7  unpin: release -> acquire fence in shmc_seats_pins(): our loads are done before
  *       the writer reuses anything
  *
- * Progress: pinning retries only when something was published in between.
- *
- * After fork a child's copy of the lock may be held for ever: every entry tests the fork
- * word before it touches the lock.
+ * Progress: pinning retries only when something was published in between. After fork
+ * a child's copy of the lock may be held for ever: every entry tests the fork word first.
  */
 #include "core.h"
 #include "mutants.h"
@@ -43,50 +41,47 @@
 
 /* ---- the superblock ---------------------------------------------------------------------- */
 
-static enum shmc_status check_geometry(const struct shmc_super *super)
+static const struct shmc_super *super_of(const struct shmc_segment *data)
 {
-    const uint64_t slots = super->ring_slots;
-    const uint64_t file_size = shmc_load_acquire(&super->file_size);
-
-    if (slots < 2 || slots > SHMC_MAX_ARENA / sizeof(struct shmc_slot) ||
-        (slots & (slots - 1)) != 0)
-        return SHMC_CORRUPT;
-    const uint64_t ring_end = SHMC_RING_OFFSET + slots * sizeof(struct shmc_slot);
-    const uint64_t arena = (ring_end + SHMC_PAGE - 1) / SHMC_PAGE * SHMC_PAGE;
-    if (super->arena_offset != arena || super->max_size > SHMC_MAX_ARENA ||
-        file_size < arena || file_size > super->max_size)
-        return SHMC_CORRUPT;
-    return SHMC_OK;
+    return (const struct shmc_super *)(const void *)data->base;
 }
 
-static enum shmc_status check_build(const struct shmc_segment *data)
+static enum shmc_status check_super(const struct shmc_segment *data)
 {
-    const struct shmc_super *super = (const struct shmc_super *)(const void *)data->base;
+    const struct shmc_super *super = super_of(data);
 
     if (data->file_size < sizeof *super || super->magic != SHMC_DATA_MAGIC)
         return SHMC_CORRUPT;
     if (super->layout_version != SHMC_LAYOUT_VERSION ||
         super->layout_signature != SHMC_LAYOUT_SIGNATURE)
         return SHMC_VERSION;
+    const uint64_t slots = super->ring_slots;
+    if (slots < 2 || slots > SHMC_MAX_ARENA / 64 || (slots & (slots - 1)) != 0)
+        return SHMC_CORRUPT;
+    const uint64_t ring_end = SHMC_RING_OFFSET + slots * sizeof(struct shmc_slot);
+    const uint64_t arena = (ring_end + SHMC_PAGE - 1) / SHMC_PAGE * SHMC_PAGE;
+    const uint64_t file_size = shmc_load_acquire(&super->file_size); /* as in copy_root() */
+    if (super->arena_offset != arena || super->max_size > SHMC_MAX_ARENA || file_size < arena ||
+        file_size > super->max_size)
+        return SHMC_CORRUPT;
     return SHMC_OK;
 }
 
 enum shmc_status shmc_data_check_header(const struct shmc_segment *data, const uint8_t boot_id[16],
                                         uint64_t *instance)
 {
-    const struct shmc_super *super = (const struct shmc_super *)(const void *)data->base;
-    enum shmc_status status = check_build(data);
+    const struct shmc_super *super = super_of(data);
+    const enum shmc_status status = check_super(data);
 
-    if (status == SHMC_OK && memcmp(super->boot_id, boot_id, sizeof super->boot_id) != 0)
-        status = SHMC_VERSION;
-    if (status == SHMC_OK)
-        status = check_geometry(super);
-    /* The file only grows; loaded after file_size, it must be at least as long. */
-    if (status == SHMC_OK && shmc_segment_bytes(data) < shmc_load_racy(&super->file_size))
-        status = SHMC_CORRUPT;
-    if (status == SHMC_OK)
-        *instance = super->instance;
-    return status;
+    if (status != SHMC_OK)
+        return status;
+    if (memcmp(super->boot_id, boot_id, sizeof super->boot_id) != 0)
+        return SHMC_VERSION;
+    const uint64_t promised = shmc_load_acquire(&super->file_size);
+    if (shmc_segment_bytes(data) < promised) /* asked afterwards: the file only grows */
+        return SHMC_CORRUPT;
+    *instance = super->instance;
+    return SHMC_OK;
 }
 
 /* ---- a reader's life -------------------------------------------------------------------- */
@@ -108,7 +103,7 @@ static enum shmc_status reader_setup(struct shmc_reader *reader, const struct sh
                                      const struct shmc_segment *seats)
 {
     memset(reader, 0, sizeof *reader);
-    reader->super = (const struct shmc_super *)(const void *)data->base;
+    reader->super = super_of(data);
     reader->max_size = data->max_size;
     reader->span.base = data->base;
     reader->seat_fd = -1;
@@ -120,16 +115,13 @@ static enum shmc_status reader_setup(struct shmc_reader *reader, const struct sh
 enum shmc_status shmc_reader_create(const struct shmc_segment *data, struct shmc_segment *seats,
                                     struct shmc_reader **reader)
 {
-    const struct shmc_super *super = (const struct shmc_super *)(const void *)data->base;
     struct shmc_heap heap = {0};
-    enum shmc_status status = check_build(data);
+    enum shmc_status status = check_super(data);
 
-    if (status == SHMC_OK)
-        status = check_geometry(super);
+    if (status == SHMC_OK && data->max_size < super_of(data)->arena_offset)
+        status = SHMC_INVALID; /* only the header was mapped */
     if (status != SHMC_OK)
         return status;
-    if (data->max_size < super->arena_offset)
-        return SHMC_INVALID; /* only the header was mapped */
     struct shmc_reader *made = shmc_heap_resize(&heap, NULL, 0, sizeof *made);
     if (made == NULL)
         return SHMC_NO_MEMORY;
@@ -148,9 +140,12 @@ void shmc_reader_destroy(struct shmc_reader *reader)
     if (reader == NULL)
         return;
     /* In a child: the descriptor is closed, the seat its parent's, the lock in any state. */
-    if (!shmc_reader_forked(reader) && reader->seat != NULL) {
-        shmc_seat_leave(reader);
-        shmc_keep_in_child(reader->seat_fd);
+    if (!shmc_reader_forked(reader)) {
+        if (reader->seat != NULL) {
+            shmc_seat_leave(reader);
+            shmc_keep_in_child(reader->seat_fd);
+        }
+        pthread_mutex_destroy(&reader->lock);
     }
     shmc_heap_resize(&heap, reader, sizeof *reader, 0);
 }

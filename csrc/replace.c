@@ -144,17 +144,37 @@ static enum shmc_status put_staged(struct shmc_writer *writer, uint32_t id)
     return status;
 }
 
+static int by_arrival(const void *a, const void *b)
+{
+    const shmc_word *x = a;
+    const shmc_word *y = b;
+
+    return (x[COUNTED_WORDS] > y[COUNTED_WORDS]) - (x[COUNTED_WORDS] < y[COUNTED_WORDS]);
+}
+
+void shmc_stage_undo(struct shmc_wresource *resource)
+{
+    struct shmc_list *staged = &resource->staged;
+
+    if (staged->count > resource->staged_before) /* a finish may have sorted them */
+        qsort(staged->items, staged->count / STAGED_WORDS, STAGED_WORDS * sizeof(uint64_t),
+              by_arrival);
+    staged->count = resource->staged_before;
+    resource->finishing = false;
+}
+
 enum shmc_status shmc_replace_finish(struct shmc_writer *writer, uint32_t id, const char *version,
                                      size_t version_length)
 {
     struct shmc_list gone = {0};
 
     if (!writer->in_batch || writer->poisoned || id >= writer->resource_count ||
-        !writer->resources[id].replacing)
+        !writer->resources[id].replacing || writer->resources[id].finishing)
         return SHMC_INVALID;
     struct shmc_wresource *resource = &writer->resources[id];
-    qsort_r(resource->staged.items, resource->staged.count / STAGED_WORDS,
-            STAGED_WORDS * sizeof(uint64_t), by_key, writer);
+    if (resource->staged.count > 0) /* there is no array of nothing to sort */
+        qsort_r(resource->staged.items, resource->staged.count / STAGED_WORDS,
+                STAGED_WORDS * sizeof(uint64_t), by_key, writer);
     enum shmc_status status = list_gone(writer, resource, &gone);
     if (status == SHMC_OK)
         status = delete_gone(writer, id, &gone, version, version_length);

@@ -29,13 +29,6 @@ struct image {
     uint64_t column[COLUMNS][ROOM];
 };
 
-struct path {
-    unsigned depth; /* of the leaf + 1 */
-    struct shmc_node nodes[SHMC_MAX_HEIGHT];
-    uint32_t index[SHMC_MAX_HEIGHT];
-    bool equal; /* the leaf's entry is the key */
-};
-
 /* Entries [from, from + removed) of a node become `added` new ones. */
 struct edit {
     uint32_t from, removed, added;
@@ -53,28 +46,46 @@ static bool is_fresh(const struct context *context, shmc_offset node)
     return shmc_load_at(context->span, node + 8) > context->writer->generation;
 }
 
-static enum shmc_status descend(const struct context *context, shmc_offset top,
-                                const uint8_t *key, size_t length, struct path *path)
+static void entry_of(const struct shmc_span *span, struct shmc_path *path)
 {
-    uint32_t first = 0;
+    const struct shmc_node *leaf = &path->nodes[path->depth - 1];
 
+    for (uint32_t c = 1; c < leaf->columns; c++)
+        path->entry.words[c - 1] = shmc_node_word(span, leaf, c, path->index[path->depth - 1]);
+}
+
+enum shmc_status shmc_path_find(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
+                                shmc_offset top, const uint8_t *key, size_t length,
+                                struct shmc_path *path)
+{
+    const struct shmc_span *span = &writer->span;
+    struct shmc_node *node = NULL;
+    uint32_t first = 0;
+    bool equal = false;
+
+    path->top = top;
     path->depth = 0;
-    for (shmc_offset offset = top;; offset = shmc_node_child(
-                                        context->span, &path->nodes[path->depth - 1], first)) {
-        if (path->depth == SHMC_MAX_HEIGHT ||
-            !shmc_node_open(context->span, context->kind, offset, &path->nodes[path->depth]))
+    path->found = false;
+    path->entry = (struct shmc_entry){{0}};
+    for (shmc_offset offset = top; offset != 0; offset = shmc_node_child(span, node, first)) {
+        node = &path->nodes[path->depth];
+        if (path->depth == SHMC_MAX_HEIGHT || !shmc_node_open(span, kind, offset, node))
             return SHMC_CORRUPT;
-        const struct shmc_node *node = &path->nodes[path->depth];
-        const enum shmc_status status = shmc_node_search(context->span, context->kind, node, key,
-                                                         length, &first, &path->equal);
+        const enum shmc_status status =
+            shmc_node_search(span, kind, node, key, length, &first, &equal);
         if (status != SHMC_OK)
             return status;
-        if (node->level > 0 && !path->equal && first > 0)
+        if (node->level > 0 && !equal && first > 0)
             first--;
         path->index[path->depth++] = first;
         if (node->level == 0)
-            return SHMC_OK;
+            break;
     }
+    path->found = equal;
+    if (!equal)
+        return SHMC_NOT_FOUND;
+    entry_of(span, path);
+    return SHMC_OK;
 }
 
 /* ---- images ---------------------------------------------------------------------------- */
@@ -268,7 +279,7 @@ static void set_word(const struct context *context, const struct shmc_node *node
 /* ---- climbing ----------------------------------------------------------------------------- */
 
 /* One entry's words other than its key, at `level` of the path; then the pointers above it. */
-static enum shmc_status replace_payload(const struct context *context, struct path *path,
+static enum shmc_status replace_payload(const struct context *context, struct shmc_path *path,
                                         unsigned level, const uint64_t *payload,
                                         shmc_offset *top)
 {
@@ -335,7 +346,7 @@ static enum shmc_status emit_parts(const struct context *context, const struct i
  * If the image at `level` fell under a quarter, takes in a neighbour. The edit of the
  * parent then removes both.
  */
-static enum shmc_status join(const struct context *context, const struct path *path,
+static enum shmc_status join(const struct context *context, const struct shmc_path *path,
                              unsigned level, struct image *image, struct edit *edit)
 {
     if (level == 0 || image->count == 0 || image->count >= JOIN_BELOW)
@@ -384,7 +395,7 @@ static enum shmc_status new_top(const struct context *context, uint32_t level,
 }
 
 /* Applies an edit at `level` and climbs. */
-static enum shmc_status apply(const struct context *context, struct path *path, unsigned level,
+static enum shmc_status apply(const struct context *context, struct shmc_path *path, unsigned level,
                               struct edit *edit, shmc_offset *top)
 {
     const uint32_t key_words = context->kind->key_words;
@@ -446,43 +457,24 @@ static enum shmc_status lower_top(const struct context *context, shmc_offset *to
     return SHMC_OK;
 }
 
-static void entry_of(const struct context *context, const struct path *path,
-                     struct shmc_entry *entry)
-{
-    const struct shmc_node *leaf = &path->nodes[path->depth - 1];
-
-    for (uint32_t c = 1; c < leaf->columns; c++)
-        entry->words[c - 1] =
-            shmc_node_word(context->span, leaf, c, path->index[path->depth - 1]);
-}
-
-enum shmc_status shmc_tree_put(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
-                               shmc_offset *top, const uint8_t *key, size_t length,
-                               const struct shmc_entry *entry, struct shmc_entry *old,
-                               bool *existed)
+enum shmc_status shmc_path_put(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
+                               struct shmc_path *path, const struct shmc_entry *entry,
+                               shmc_offset *top)
 {
     const struct context context = {writer, kind, &writer->span};
     struct edit edit = {.added = 1};
-    struct path path;
 
+    if (path->found)
+        return replace_payload(&context, path, path->depth - 1, entry->words + kind->key_words,
+                               top);
     memcpy(edit.words[0], entry->words, sizeof(edit.words[0]));
-    *existed = false;
-    if (*top == 0) {
+    if (path->depth == 0) {
         struct image image = {.columns = shmc_node_columns(kind, 0)};
         image_edit(&context, &image, &edit);
         return node_emit(&context, &image, top);
     }
-    enum shmc_status status = descend(&context, *top, key, length, &path);
-    if (status != SHMC_OK)
-        return status;
-    *existed = path.equal;
-    if (path.equal) {
-        entry_of(&context, &path, old);
-        return replace_payload(&context, &path, path.depth - 1, entry->words + kind->key_words,
-                               top);
-    }
-    edit.from = path.index[path.depth - 1];
-    return apply(&context, &path, path.depth - 1, &edit, top);
+    edit.from = path->index[path->depth - 1];
+    return apply(&context, path, path->depth - 1, &edit, top);
 }
 
 enum shmc_status shmc_tree_delete(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
@@ -490,16 +482,12 @@ enum shmc_status shmc_tree_delete(struct shmc_writer *writer, const struct shmc_
                                   struct shmc_entry *old)
 {
     const struct context context = {writer, kind, &writer->span};
-    struct path path;
+    struct shmc_path path;
+    enum shmc_status status = shmc_path_find(writer, kind, *top, key, length, &path);
 
-    if (*top == 0)
-        return SHMC_NOT_FOUND;
-    enum shmc_status status = descend(&context, *top, key, length, &path);
     if (status != SHMC_OK)
         return status;
-    if (!path.equal)
-        return SHMC_NOT_FOUND;
-    entry_of(&context, &path, old);
+    *old = path.entry;
     struct edit edit = {.from = path.index[path.depth - 1], .removed = 1};
     status = apply(&context, &path, path.depth - 1, &edit, top);
     return status == SHMC_OK ? lower_top(&context, top) : status;

@@ -49,6 +49,7 @@ enum shmc_tag {
 #define SHMC_TRUE (UINT64_C(3) << 3)
 #define SHMC_EMPTY_ARRAY (UINT64_C(4) << 3)
 #define SHMC_EMPTY_OBJECT (UINT64_C(5) << 3)
+#define SHMC_EMPTY_STRING ((uint64_t)SHMC_TAG_SHORT)
 
 #define SHMC_SHORT_MAX 7u
 #define SHMC_INTEGER_MAX ((INT64_C(1) << 60) - 1)
@@ -99,12 +100,22 @@ static inline bool shmc_double_fits(uint64_t bits)
     return (bits & 7u) == 0;
 }
 
-static inline shmc_word shmc_short_word(const void *bytes, size_t length)
+/* Little endian: byte 0 lands in bits 8..15. Loads of fixed sizes that overlap, since a copy of
+ * unknown length is a call. */
+static inline shmc_word shmc_short_word(const uint8_t *bytes, size_t length)
 {
     uint64_t payload = 0;
 
     assert(length <= SHMC_SHORT_MAX);
-    memcpy(&payload, bytes, length); /* little endian: byte 0 lands in bits 0..7 */
+    if (length >= 4) {
+        uint32_t first, last;
+        memcpy(&first, bytes, 4);
+        memcpy(&last, bytes + length - 4, 4);
+        payload = first | (uint64_t)last << (8 * (length - 4));
+    } else if (length > 0) {
+        payload = bytes[0] | (uint64_t)bytes[length / 2] << (8 * (length / 2)) |
+                  (uint64_t)bytes[length - 1] << (8 * (length - 1));
+    }
     return payload << 8 | (uint64_t)length << 3 | SHMC_TAG_SHORT;
 }
 

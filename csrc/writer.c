@@ -273,8 +273,7 @@ enum shmc_status shmc_abort(struct shmc_writer *writer)
 
         if (resource->saved != NULL)
             restore(writer, resource);
-        resource->staged.count = resource->staged_before;
-        resource->finishing = false;
+        shmc_stage_undo(resource);
     }
     batch_end(writer);
     return SHMC_OK;
@@ -395,7 +394,7 @@ enum shmc_status shmc_declare_resource(struct shmc_writer *writer, const char *n
     memset(resource, 0, sizeof(*resource));
     resource->name = word;
     resource->settings = SHMC_NULL;
-    resource->version = shmc_short_word("", 0);
+    resource->version = SHMC_EMPTY_STRING;
     resource->dirty = true;
     *id = writer->resource_count++;
     return SHMC_OK;
@@ -571,15 +570,13 @@ static bool key_valid(const uint8_t *key, size_t length, uint32_t *flags)
 enum shmc_status shmc_current(struct shmc_writer *writer, uint32_t id, const uint8_t *key,
                               size_t length, shmc_word *value)
 {
-    struct shmc_entry entry;
-
     if (id >= writer->resource_count)
         return SHMC_INVALID;
-    const enum shmc_status status =
-        shmc_tree_find(&writer->span, &shmc_primary, writer->resources[id].primary, key, length,
-                       &entry);
+    writer->looked_up = id;
+    const enum shmc_status status = shmc_path_find(
+        writer, &shmc_primary, writer->resources[id].primary, key, length, &writer->path);
     if (status == SHMC_OK)
-        *value = entry.words[1];
+        *value = writer->path.entry.words[1];
     return status;
 }
 
@@ -597,22 +594,20 @@ static enum shmc_status count_entry(struct shmc_writer *writer, const struct shm
     return status;
 }
 
-/* Puts words that are alive in place of whatever the key has. */
-static enum shmc_status put_words(struct shmc_writer *writer, uint32_t id, const uint8_t *key,
-                                  size_t length, const struct shmc_entry *entry)
+/* Puts words that are alive in place of whatever the key has; the last look-up was of it. */
+static enum shmc_status put_words(struct shmc_writer *writer, uint32_t id,
+                                  const struct shmc_entry *entry)
 {
     struct shmc_wresource *resource = &writer->resources[id];
-    struct shmc_entry old = {{0}};
-    bool existed = false;
-    enum shmc_status status =
-        shmc_tree_find(&writer->span, &shmc_primary, resource->primary, key, length, &old);
+    const struct shmc_entry old = writer->path.entry; /* zeros if there is none */
+    const bool existed = writer->path.found;
 
-    if (status == SHMC_OK && old.words[1] == entry->words[1] && old.words[2] == entry->words[2])
+    assert(writer->looked_up == id && writer->path.top == resource->primary);
+    if (existed && old.words[1] == entry->words[1] && old.words[2] == entry->words[2])
         return SHMC_OK; /* U4 */
-    status = touch(writer, resource);
+    enum shmc_status status = touch(writer, resource);
     if (status == SHMC_OK)
-        status = shmc_tree_put(writer, &shmc_primary, &resource->primary, key, length, entry,
-                               &old, &existed);
+        status = shmc_path_put(writer, &shmc_primary, &writer->path, entry, &resource->primary);
     if (status == SHMC_OK)
         status = count_entry(writer, entry, &old, existed);
     if (status == SHMC_OK) {
@@ -644,8 +639,10 @@ enum shmc_status shmc_put_entry(struct shmc_writer *writer, uint32_t id,
     uint8_t buffer[8];
     size_t length;
     const uint8_t *key = shmc_word_bytes(writer, entry->words[0], buffer, &length);
+    shmc_word value;
+    const enum shmc_status status = shmc_current(writer, id, key, length, &value);
 
-    return put_words(writer, id, key, length, entry);
+    return status == SHMC_OK || status == SHMC_NOT_FOUND ? put_words(writer, id, entry) : status;
 }
 
 /* version alone, or [version, values ...] where indices take values from outside. */
@@ -656,7 +653,7 @@ static enum shmc_status make_extra(struct shmc_writer *writer, const struct shmc
     uint32_t indices[SHMC_MAX_INDICES];
     const size_t count = shmc_external_indices(writer, change->resource, indices);
 
-    *extra = change->version != SHMC_NOTHING ? change->version : shmc_short_word("", 0);
+    *extra = change->version != SHMC_NOTHING ? change->version : SHMC_EMPTY_STRING;
     if (count != change->emitted_count)
         return SHMC_INVALID;
     if (count == 0)
@@ -694,8 +691,8 @@ enum shmc_status shmc_put(struct shmc_writer *writer, const struct shmc_change *
         status = make_entry(writer, change, &entry);
     if (status != SHMC_OK)
         return status; /* what was made is swept with the batch */
-    return poison(writer, put_words(writer, change->resource, change->key, change->key_length,
-                                    &entry));
+    return poison(writer, change->looked_up ? put_words(writer, change->resource, &entry)
+                                            : shmc_put_entry(writer, change->resource, &entry));
 }
 
 enum shmc_status shmc_stage(struct shmc_writer *writer, const struct shmc_change *change)
@@ -703,7 +700,8 @@ enum shmc_status shmc_stage(struct shmc_writer *writer, const struct shmc_change
     struct shmc_entry entry = {{0}};
     enum shmc_status status = usable(writer, change->resource);
 
-    if (status == SHMC_OK && !writer->resources[change->resource].replacing)
+    if (status == SHMC_OK && (!writer->resources[change->resource].replacing ||
+                              writer->resources[change->resource].finishing))
         status = SHMC_INVALID;
     if (status == SHMC_OK)
         status = make_entry(writer, change, &entry);

@@ -8,8 +8,8 @@
 #ifndef SHMC_WRITER_H
 #define SHMC_WRITER_H
 
-#include "core.h"
 #include "mutants.h"
+#include "tree.h"
 
 /* What the open batch has done, so that it can be undone. */
 struct shmc_undo {
@@ -60,6 +60,16 @@ struct shmc_windex {
     size_t path_length;
 };
 
+/* Where a key is in a tree, or would be. Good until the tree changes. */
+struct shmc_path {
+    shmc_offset top; /* of the tree that was searched */
+    bool found;
+    unsigned depth; /* of the leaf + 1; 0: the tree is empty */
+    struct shmc_entry entry; /* zeros if not found */
+    struct shmc_node nodes[SHMC_MAX_HEIGHT];
+    uint32_t index[SHMC_MAX_HEIGHT];
+};
+
 struct shmc_writer {
     struct shmc_heap heap;
     struct shmc_span span; /* the same DATA, as a reader sees it: nobody else writes */
@@ -91,6 +101,8 @@ struct shmc_writer {
     struct shmc_pending *pending;
     size_t pending_count, pending_capacity;
     uint64_t batch_number, batch_changes, shape_deaths;
+    struct shmc_path path; /* of the last shmc_current() */
+    uint32_t looked_up;    /* in which resource */
     uint64_t fresh_bytes; /* of values, in the current operation */
 
     uint8_t *scratch; /* keys of index entries */
@@ -151,14 +163,19 @@ void shmc_limbo_destroy(struct shmc_writer *writer);
 
 /* treewrite.c ----------------------------------------------------------------------------- */
 
+/* Looks for a key; OK or NOT_FOUND, with the path in both cases. */
+enum shmc_status shmc_path_find(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
+                                shmc_offset top, const uint8_t *key, size_t length,
+                                struct shmc_path *path);
 /*
- * Puts an entry; *top is replaced. Where the key was there, its payload is replaced and
- * the old one returned (existed). Counting is the caller's. Any error but OK poisons.
+ * Puts an entry where the path leads: a new one, or a new payload for the one that is
+ * there (whose key words stay). *top is replaced; the path is used up. Counting is the
+ * caller's. Any error poisons.
  */
-enum shmc_status shmc_tree_put(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
-                               shmc_offset *top, const uint8_t *key, size_t length,
-                               const struct shmc_entry *entry, struct shmc_entry *old,
-                               bool *existed);
+enum shmc_status shmc_path_put(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
+                               struct shmc_path *path, const struct shmc_entry *entry,
+                               shmc_offset *top);
+/* NOT_FOUND, or the entry that is gone. */
 enum shmc_status shmc_tree_delete(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
                                   shmc_offset *top, const uint8_t *key, size_t length,
                                   struct shmc_entry *old);
@@ -180,6 +197,8 @@ enum shmc_status shmc_put_entry(struct shmc_writer *writer, uint32_t id,
                                 const struct shmc_entry *entry);
 enum shmc_status shmc_stage_entry(struct shmc_writer *writer, uint32_t id,
                                   const struct shmc_entry *entry);
+/* Forgets what the open batch staged; its counts are undone apart. */
+void shmc_stage_undo(struct shmc_wresource *resource);
 
 /* publish.c ------------------------------------------------------------------------------- */
 

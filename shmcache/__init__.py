@@ -31,12 +31,14 @@ from shmcache.errors import (
     UntrustedSegment,
 )
 from shmcache.follow import Cursor
-from shmcache.reader import Cache, Snapshot, attach
+from shmcache.reader import Cache, attach
 from shmcache.resources import CachedResource
+from shmcache.snapshot import Snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shmcache.settings import Resource
+    from shmcache.staging import Staged
     from shmcache.writer import Writer
 
 __version__ = "0.1.0"
@@ -62,6 +64,7 @@ __all__ = [
     "ShmCacheError",
     "Snapshot",
     "SourceError",
+    "Staged",
     "StaleObjectError",
     "UnsupportedValue",
     "UntrustedSegment",
@@ -71,7 +74,11 @@ __all__ = [
     "default",
 ]
 
-_LATE = {"Resource": "shmcache.settings", "Writer": "shmcache.writer"}
+_LATE = {
+    "Resource": "shmcache.settings",
+    "Staged": "shmcache.staging",
+    "Writer": "shmcache.writer",
+}
 """What only a writer needs: a worker that reads does not pay for its imports."""
 
 

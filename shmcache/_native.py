@@ -6,6 +6,8 @@ or the exceptions of errors.py. Nothing here keeps state. Every call gives the G
 
 from __future__ import annotations
 
+import os
+
 from shmcache import _core, errors
 
 TYPE_CHECKING = False
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
         shmc_lock_byte: Callable[[int, int], int]
         shmc_unlock_byte: Callable[[int, int], int]
         shmc_probe_byte: Callable[[int, int], int]
+        shmc_fork_word: Callable[[], Pointer]
         shmc_close_in_child: Callable[[int], int]
         shmc_keep_in_child: Callable[[int], None]
         shmc_data_minimum: Callable[[Pointer], int]
@@ -82,6 +85,8 @@ STALE: int = _core.lib.SHMC_STALE
 NO_SPACE: int = _core.lib.SHMC_NO_SPACE
 BUSY: int = _core.lib.SHMC_BUSY
 INVALID: int = _core.lib.SHMC_INVALID
+FENCED: int = _core.lib.SHMC_FENCED
+CORRUPT: int = _core.lib.SHMC_CORRUPT
 CLOSED: int = _core.lib.SHMC_CLOSED
 SYSTEM: int = _core.lib.SHMC_SYSTEM
 
@@ -91,8 +96,8 @@ _EXCEPTIONS: dict[int, type[Exception]] = {
     NO_SPACE: errors.CacheFull,
     _core.lib.SHMC_NO_MEMORY: MemoryError,
     BUSY: errors.BusyError,
-    _core.lib.SHMC_FENCED: errors.FencedError,
-    _core.lib.SHMC_CORRUPT: errors.CorruptSegment,
+    FENCED: errors.FencedError,
+    CORRUPT: errors.CorruptSegment,
     _core.lib.SHMC_VERSION: errors.LayoutMismatch,
     _core.lib.SHMC_LIMIT: errors.LimitExceeded,
     INVALID: ValueError,
@@ -111,8 +116,6 @@ def failure(status: int, doing: str) -> Exception:
     """The exception that belongs to a status; a system call's keeps its errno."""
     number = ffi.errno
     if status == SYSTEM:
-        import os
-
         return OSError(number, f"{doing}: {os.strerror(number)}")
     text = ffi.string(lib.shmc_status_text(status)).decode()
     return _EXCEPTIONS.get(status, errors.ShmCacheError)(f"{doing}: {text}")
@@ -129,6 +132,21 @@ def map_segment(fd: int, size: int, *, writable: bool, doing: str) -> SegmentHan
     segment = new_segment()
     check(lib.shmc_segment_map(fd, size, writable, segment), doing)
     return segment
+
+
+class _PidWord:
+    """Where the system has no fork word: the same by asking for the pid."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    def __getitem__(self, _: int) -> int:
+        return os.getpid() == self._pid
+
+
+def fork_word() -> Pointer:
+    """Its [0] is true in this process, and false in every child of fork()."""
+    return lib.shmc_fork_word() or _PidWord()
 
 
 def address(handle: object) -> int:

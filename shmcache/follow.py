@@ -10,7 +10,7 @@ from shmcache import _hot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shmcache.reader import Snapshot
+    from shmcache.snapshot import Snapshot
 
 DEFAULT_BATCH = 512
 

@@ -51,6 +51,10 @@ class Functions:
         """Behind those that are there already."""
         self._emits.append((index, emit))
 
+    def drop_last(self) -> None:
+        """Undoes the latest add()."""
+        self._emits.pop()
+
     def emit(self, key: str, obj: Any) -> tuple[tuple[str, ...], ...]:
         """One tuple of values per function; an empty one where the function raised."""
         return tuple(self._one(index, emit, key, obj) for index, emit in self._emits)

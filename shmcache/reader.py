@@ -19,6 +19,7 @@ from shmcache.follow import Cursor
 from shmcache.mapping import Attached
 from shmcache.resources import CachedResource
 from shmcache.segments import Place, boot_id
+from shmcache.snapshot import Snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,9 +55,10 @@ def attach(
 class _Attachment:
     """The seat and the maps under it; given back when the last view has gone."""
 
-    __slots__ = ("handle", "segments")
+    __slots__ = ("_handle", "_idle", "_name", "_users", "segments")
 
     def __init__(self, place: Place) -> None:
+        self._name = place.name
         self.segments = Attached(place, boot_id())
         made = ffi.new("struct shmc_reader **")
         try:
@@ -71,11 +73,36 @@ class _Attachment:
             self.segments.close()
             raise
         self.segments.guarded = True  # by the core, which closes the seat's descriptor in a child
-        self.handle: _native.ReaderHandle = made[0]
+        self._handle: list[_native.ReaderHandle] = [made[0]]
+        self._users: list[None] = []  # calls under way that gave the GIL away
+        self._idle = False
+
+    def use(self) -> _native.ReaderHandle:
+        """The handle, which stays until leave()."""
+        self._users.append(None)
+        if self._idle:
+            self.leave()
+            raise ClosedError(f"cache {self._name!r} is closed")
+        return self._handle[0]
+
+    def leave(self) -> None:
+        """Ends a use; the last one gives back what was released meanwhile."""
+        self._users.pop()
+        if self._idle and not self._users:
+            self._give_back()
 
     def release(self) -> None:
-        """Leaves the seat and unmaps. Called once, by `_hot`."""
-        lib.shmc_reader_destroy(self.handle)
+        """Leaves the seat and unmaps, once nobody uses the handle. Called by `_hot`."""
+        self._idle = True
+        if not self._users:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        try:
+            handle = self._handle.pop()  # two threads may come here: one gets it
+        except IndexError:
+            return
+        lib.shmc_reader_destroy(handle)
         self.segments.close()
 
 
@@ -84,9 +111,10 @@ class Cache:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._attachment: _Attachment | None = _Attachment(place)
-        self._address = _native.address(self._attachment.handle)
-        self._reader = _hot.Reader(self._address, self._attachment, self._attachment.release)
+        self._attachment = attachment = _Attachment(place)
+        self._address = _native.address(attachment.use())
+        attachment.leave()
+        self._reader = _hot.Reader(self._address, attachment, attachment.release)
         self._ids: dict[str, int] = {}
         self._known: dict[str, CachedResource] = {}
 
@@ -108,7 +136,11 @@ class Cache:
     @property
     def seat(self) -> int:
         """This process's seat, for display."""
-        return int(lib.shmc_reader_seat(self._handle()))
+        handle = self._use()
+        try:
+            return int(lib.shmc_reader_seat(handle))
+        finally:
+            self._attachment.leave()
 
     @property
     def closed(self) -> bool:
@@ -144,15 +176,15 @@ class Cache:
             known = ", ".join(self._ids) or "none"
             raise KeyError(f"cache {self.name!r} has {known}, not {resource!r}") from None
 
-    def _handle(self) -> _native.ReaderHandle:
-        attachment = self._attachment
-        if attachment is None:
-            raise ClosedError(f"cache {self.name!r} is closed")
+    def _use(self) -> _native.ReaderHandle:
+        """The handle; self._attachment.leave() is due."""
         if self._reader.forked:
             raise ForkedError(
                 f"cache {self.name!r} was attached by the parent process: attach again here"
             )
-        return attachment.handle
+        if self._reader.closed:
+            raise ClosedError(f"cache {self.name!r} is closed")
+        return self._attachment.use()
 
     # ---- one state, and what follows ---------------------------------------------------------
 
@@ -178,7 +210,6 @@ class Cache:
         `since` is a generation, or a cursor: then until it may have something to take. With
         `resources`, only changes of these count (others may wake, rarely). Signals are handled.
         """
-        handle = self._handle()
         if isinstance(since, Cursor):
             if since.ready():
                 return True
@@ -187,12 +218,35 @@ class Cache:
         else:
             wanted = self._wanted(resources)
         interest = _EVERYTHING if wanted is None else _interest(wanted)
-        self._reader.release()  # a sleeper should pin nothing
-        return _sleep(handle, interest, since, timeout)
+        handle = self._use()
+        try:
+            self._reader.release()  # a sleeper should pin nothing
+            return self._sleep(handle, interest, since, timeout)
+        finally:
+            self._attachment.leave()
+
+    def _sleep(
+        self, handle: _native.ReaderHandle, interest: int, since: int, timeout: float | None
+    ) -> bool:
+        left = -1 if timeout is None else max(0, int(timeout * 1e9))
+        deadline = time.monotonic_ns() + left
+        while True:
+            status = lib.shmc_wait(handle, interest, since, left)
+            if self._reader.closed:
+                raise ClosedError(f"cache {self.name!r} was closed while a thread waited")
+            if status == _native.OK:
+                return True
+            if status == _native.TIMEOUT:
+                return False
+            if status != _native.INTERRUPTED:
+                check(status, "waiting")
+            if timeout is not None:  # a signal's handler has run by now
+                left = max(0, deadline - time.monotonic_ns())
 
     def wake(self) -> None:
-        """Ends every wait() of this process now; to be called from any thread or signal handler."""
-        lib.shmc_wake_self(self._handle())
+        """Ends every wait() of this process now, as if its time were over; from any thread."""
+        lib.shmc_wake_self(self._use())
+        self._attachment.leave()
 
     def _wanted(self, resources: Iterable[str] | None) -> frozenset[int] | None:
         if resources is None:
@@ -203,8 +257,14 @@ class Cache:
 
     def close(self) -> None:
         """Ends the attachment: all that came from it raises ClosedError from now on. Idempotent."""
-        self._attachment = None
-        self._reader.close()
+        if self._reader.closed:
+            return
+        handle = self._attachment.use()
+        try:
+            self._reader.close()
+            lib.shmc_wake_self(handle)  # who sleeps is told
+        finally:
+            self._attachment.leave()
 
     def __enter__(self) -> Self:
         return self
@@ -218,80 +278,3 @@ def _interest(wanted: Iterable[int]) -> int:
     for number in wanted:
         bits |= 1 << (number & 63)
     return bits
-
-
-def _sleep(handle: _native.ReaderHandle, interest: int, since: int, timeout: float | None) -> bool:
-    left = -1 if timeout is None else max(0, int(timeout * 1e9))
-    deadline = time.monotonic_ns() + left
-    while True:
-        status = lib.shmc_wait(handle, interest, since, left)
-        if status == _native.OK:
-            return True
-        if status == _native.TIMEOUT:
-            return False
-        if status != _native.INTERRUPTED:
-            check(status, "waiting")
-        if timeout is not None:  # a signal's handler has run by now
-            left = max(0, deadline - time.monotonic_ns())
-
-
-class Snapshot:
-    """One generation: all its answers belong to one state. Views keep it whole for as long."""
-
-    __slots__ = ("_cache", "_open_root")
-
-    def __init__(self, cache: Cache, root: _hot.Root) -> None:
-        self._cache = cache
-        self._open_root: _hot.Root | None = root
-
-    @property
-    def _root(self) -> _hot.Root:
-        if self._open_root is None:
-            raise ClosedError("the snapshot is closed")
-        return self._open_root
-
-    @property
-    def generation(self) -> int:
-        """What Cache.latest was when it was taken."""
-        return self._root.generation
-
-    @property
-    def head(self) -> int:
-        """Where to follow from, to get exactly what this snapshot does not show yet."""
-        return self._root.head
-
-    @property
-    def resources(self) -> tuple[str, ...]:
-        """The names of all resources, in the order of their declaration."""
-        return tuple(self._root.names())
-
-    @property
-    def resource_versions(self) -> dict[str, str | None]:
-        """The resourceVersion of each resource."""
-        root = self._root
-        return {
-            name: root.record(number)["version"] or None for number, name in enumerate(root.names())
-        }
-
-    def __getitem__(self, resource: str) -> CachedResource:
-        """The resource as it was. KeyError if there was none of the name."""
-        cache = self._cache
-        root = self._root
-        number = cache._id(resource)  # noqa: SLF001 - half of the Cache
-        if number >= len(root.names()):
-            raise KeyError(f"cache {cache.name!r} had no {resource!r} at {root.generation}")
-        return CachedResource(cache._reader, number, root)  # noqa: SLF001
-
-    def __contains__(self, resource: object) -> bool:
-        return resource in self.resources
-
-    def close(self) -> None:
-        """Lets the generation go, once its views have gone too. Idempotent."""
-        self._open_root = None
-
-    def __enter__(self) -> Self:
-        self._root  # noqa: B018 - raises if it is closed
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

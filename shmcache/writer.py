@@ -25,6 +25,7 @@ from shmcache.indexing import Functions, identity, resolve
 from shmcache.mapping import Fresh
 from shmcache.segments import Place, boot_id
 from shmcache.settings import IndexSpec, Resource, WriterSettings, check_index_spec, check_label
+from shmcache.staging import Staged
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -34,10 +35,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TEND_SECONDS = 0.2
-CHUNK = 500  # objects that a staged replacement encodes at a time
 
 
-class _Declared:
+class Declared:
     """A resource of this writer: its id, and the index functions that run here."""
 
     __slots__ = ("functions", "id", "name")
@@ -62,10 +62,11 @@ class Writer(Batches):
         **options: Unpack[WriterOptions],
     ) -> None:
         super().__init__(Place(name), WriterSettings(**options))
-        self._declared: dict[str, _Declared] = {}
+        self._declared: dict[str, Declared] = {}
         self._stop = threading.Event()
         self._segments: Fresh | None = None
         self._published = False
+        self._tended = _native.OK
         self._lock_fd = self.place.take_lock()
         try:
             self._open(resources)
@@ -110,10 +111,18 @@ class Writer(Batches):
         self, resource: str, key: str, obj: Any, version: str | None = None, shard: int = 0
     ) -> bool:
         """Stores one object under `key`; whether that changed anything."""
-        declared = self._resource(resource)
-        with self._change(resource, whole=False):
+        declared = self._declared.get(resource) or self._resource(resource)
+        self._begin()
+        try:
             emitted = self._emit(declared, key, obj) if declared.functions else None
-            return _hot.put(self._address, declared.id, key, obj, version, shard, emitted)
+            changed = _hot.put(self._address, declared.id, key, obj, version, shard, emitted)
+        except BaseException as error:
+            clear = self._abort(error, resource)
+            if clear is not None:
+                raise clear from error
+            raise
+        self._end()
+        return changed
 
     def put_many(self, resource: str, items: Iterable[tuple[str, Any, str | None]]) -> int:
         """Stores (key, object, version) each, as one generation; how many changed anything."""
@@ -176,12 +185,12 @@ class Writer(Batches):
                 status = lib.shmc_replace_finish(handle, declared.id, *_text(version))
                 check(status, f"{resource}: replace")
         except BaseException:
-            if self._own() and not self.closed:
+            if self._alive[0] and not self.closed:
                 with self._turn() as handle:
                     lib.shmc_replace_cancel(handle, declared.id)
             raise
 
-    def _emit(self, declared: _Declared, key: str, obj: Any) -> tuple[tuple[str, ...], ...]:
+    def _emit(self, declared: Declared, key: str, obj: Any) -> tuple[tuple[str, ...], ...]:
         self._emitting = True
         try:
             return declared.functions.emit(key, obj)
@@ -200,10 +209,11 @@ class Writer(Batches):
                 raise ValueError(f"cache {self.name!r}: {resource.name} is declared already")
             status = lib.shmc_declare_resource(handle, name, len(name), number)
             check(status, f"declaring {resource.name}")
-            declared = _Declared(resource.name, int(number[0]))
+            declared = Declared(resource.name, int(number[0]))
             for index, spec in resource.indices.items():
                 self._declare_index(handle, declared, index, resolve(index, spec) or spec)
             self._declared[resource.name] = declared
+            self._undo.append(lambda: self._declared.pop(declared.name))
 
     def add_index(self, resource: str, index: str, spec: IndexSpec) -> None:
         """Declares one more index and fills it from the objects that are there, as one generation.
@@ -219,7 +229,7 @@ class Writer(Batches):
     def _declare_index(
         self,
         handle: _native.WriterHandle,
-        declared: _Declared,
+        declared: Declared,
         index: str,
         spec: str | Callable[[Any], Any],
     ) -> None:
@@ -234,8 +244,9 @@ class Writer(Batches):
         check(status, f"{declared.name}: declaring index {index}")
         if not isinstance(spec, str):
             declared.functions.add(index, spec)
+            self._undo.append(declared.functions.drop_last)
 
-    def _resource(self, resource: str) -> _Declared:
+    def _resource(self, resource: str) -> Declared:
         try:
             return self._declared[resource]
         except KeyError:
@@ -282,16 +293,18 @@ class Writer(Batches):
             if self._handle is None:
                 return False
             status = lib.shmc_tend(self._handle, time.monotonic_ns())
-        if status:
-            logger.error("%s", _native.failure(status, f"cache {self.name!r}: tend"))
-        return not status
+        if status != self._tended:
+            self._tended = status
+            if status:
+                logger.error("%s", _native.failure(status, f"cache {self.name!r}: tend"))
+        return status not in (_native.FENCED, _native.CORRUPT)
 
     def close(self) -> None:
         """Ends the cache: its names go; who is attached keeps its last state. Idempotent.
 
         In a forked child it only lets go, the parent's cache stays as it is.
         """
-        if not self._own():
+        if not self._alive[0]:
             self._handle = None
             return
         with self._lock:
@@ -321,41 +334,9 @@ class Writer(Batches):
         self.close()
 
     def __del__(self) -> None:
-        if self._handle is not None and self._own():
+        if self._handle is not None and self._alive[0]:
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
             self.close()
-
-
-class Staged:
-    """The new content of a resource, not visible yet: see Writer.begin_replace()."""
-
-    __slots__ = ("_declared", "_writer")
-
-    def __init__(self, writer: Writer, declared: _Declared) -> None:
-        self._writer = writer
-        self._declared = declared
-
-    def put(self, key: str, obj: Any, version: str | None = None, shard: int = 0) -> None:
-        """Stages one object; of two under one key the later counts."""
-        writer, declared = self._writer, self._declared
-        with writer._change(declared.name, whole=False):  # noqa: SLF001 - half of the Writer
-            emitted = writer._emit(declared, key, obj) if declared.functions else None  # noqa: SLF001
-            _hot.stage(writer._address, declared.id, key, obj, version, shard, emitted)  # noqa: SLF001
-
-    def apply(self, objects: Iterable[Mapping[str, Any]]) -> int:
-        """Stages Kubernetes objects under namespace/name; how many."""
-        writer, declared, count = self._writer, self._declared, 0
-        for chunk in _chunks(objects, CHUNK):
-            with writer._change(declared.name, whole=True):  # noqa: SLF001
-                if not declared.functions:
-                    _hot.stage_all(writer._address, declared.id, chunk)  # noqa: SLF001
-                    count += len(chunk)
-                    continue
-                for obj in chunk:
-                    key, version, shard = identity(obj)
-                    self.put(key, obj, version, shard)
-            count += len(chunk)
-        return count
 
 
 def _text(text: str | None) -> tuple[Any, int]:
@@ -364,17 +345,6 @@ def _text(text: str | None) -> tuple[Any, int]:
         return NULL, 0
     encoded = text.encode()
     return encoded, len(encoded)
-
-
-def _chunks(objects: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    chunk: list[Any] = []
-    for obj in objects:
-        chunk.append(obj)
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
 
 
 def _tend(writer: weakref.ref[Writer], stop: threading.Event) -> None:

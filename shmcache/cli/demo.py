@@ -89,7 +89,7 @@ def header(writer: shmcache.Writer, json_bytes: int, options: argparse.Namespace
     stored = format_size(stats["value_bytes"] + stats["tree_bytes"])
     return [
         (
-            f"shmcache demo: {options.pods:,} pods, {format_size(json_bytes)} of JSON, are {stored} "
+            f"shmcache demo: {options.pods:,} pods, {format_size(json_bytes)} of JSON, in {stored} "
             f"of memory that {options.workers} workers share"
         ),
         (

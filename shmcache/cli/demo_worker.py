@@ -50,7 +50,8 @@ class Worker:
         lags, self.lags = sorted(self.lags) or [0], []
         p50, p99 = lags[len(lags) // 2], lags[len(lags) * 99 // 100]
         running = len(self.pods.by_index("phase", "Running"))
-        return f"{self.events} {p50 // 1000} {p99 // 1000} {private_kib()} {self.laps} {running}"
+        private = private_kib() - self.imports_kib
+        return f"{self.events} {p50 // 1000} {p99 // 1000} {private} {self.laps} {running}"
 
 
 def private_kib() -> int:

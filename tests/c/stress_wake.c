@@ -7,13 +7,16 @@
  * show, and the publisher says at which generation. Two sleepers share a seat with a third
  * thread that announces and times out all the time; two have seats of their own.
  *
- * Caught on x86 (2 cores; rounds until the first loss in five runs each, see mutants.h):
- *   NO_ANNOUNCE      @NO_ANNOUNCE@
- *   NO_RECHECK       @NO_RECHECK@
- *   NO_WRITER_FENCE  @NO_WRITER_FENCE@
- *   NO_POST_COUNT    @NO_POST_COUNT@
- *   NO_READER_FENCE  cannot be here: announcing ends with a locked instruction, and x86
- *                    takes that for a full fence. (The fence of shmc_pin() can: stress_pin.c.)
+ * Mutants, x86 with 2 cores. "n of 5": runs with STRESS_SECONDS=20 that lost a wake-up; then
+ * the same with 2. Rounds until the loss are those of the long runs, in the phase that lost.
+ *   NO_ANNOUNCE      5 of 5          0 or 1
+ *   NO_RECHECK       5 of 5, 3 of 5  74,379 to 416,735
+ *   NO_WRITER_FENCE  5 of 5, 1 of 5  46,847 to 372,357
+ *   NO_POST_COUNT    4 of 5, 0 of 5  3,192 to 112,353
+ *   NO_READER_FENCE  never: announcing ends with a locked instruction, and x86 takes that
+ *                    for a full fence
+ * So luck is needed here. What catches them surely is test_wake.c (NO_RECHECK,
+ * NO_POST_COUNT) and stress_pin.c (both fences).
  */
 #include <sys/resource.h>
 

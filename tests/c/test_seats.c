@@ -117,7 +117,8 @@ static void test_only_interested_sleepers_are_posted(void)
         shmc_store_racy(&shmc_seat_at(&fake.seats, i)->interest, i == 2 ? 4 : 3);
     }
     CHECK_EQUAL(0, shmc_seats_wake(&fake.seats, SEATS, 8));
-    CHECK_EQUAL(1, shmc_seats_wake(&fake.seats, SEATS, 2)); /* 0 is awake, 2 wants others, 3 is above high */
+    /* 0 is awake, 2 wants something else, 3 is above high. */
+    CHECK_EQUAL(1, shmc_seats_wake(&fake.seats, SEATS, 2));
     CHECK_EQUAL(6, shmc_load32_racy(&shmc_seat_at(&fake.seats, 0)->semaphore));
     CHECK_EQUAL(8, shmc_load32_racy(&shmc_seat_at(&fake.seats, 1)->semaphore));
     CHECK_EQUAL(7, shmc_load32_racy(&shmc_seat_at(&fake.seats, 2)->semaphore));

@@ -89,27 +89,35 @@ static void test_refuses_what_cannot_be(void)
     close(fd);
 }
 
+static bool tell_kernel(const char *path, const char *text)
+{
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    const bool told = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+
+    if (fd >= 0)
+        close(fd);
+    return told;
+}
+
 /* Root needs no user namespace; anybody else becomes root in one of its own. */
 static bool own_mounts(void)
 {
-    char map[64];
-    const int length = snprintf(map, sizeof map, "0 %u 1", (unsigned)geteuid());
+    char users[64], groups[64];
 
-    if (unshare(CLONE_NEWNS) != 0) {
-        if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
-            return false;
-        const int fd = open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC);
-        if (fd < 0 || write(fd, map, (size_t)length) != length)
-            return false;
-        close(fd);
-    }
+    snprintf(users, sizeof users, "0 %u 1", (unsigned)geteuid());
+    snprintf(groups, sizeof groups, "0 %u 1", (unsigned)getegid());
+    if (unshare(CLONE_NEWNS) != 0 &&
+        (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 ||
+         !tell_kernel("/proc/self/setgroups", "deny") ||
+         !tell_kernel("/proc/self/uid_map", users) || !tell_kernel("/proc/self/gid_map", groups)))
+        return false;
     return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
 }
 
 /* In a child with mounts of its own: a file system of 8 MiB. */
 static void fill_file_system(void)
 {
-    char directory[] = "/tmp/shmcache-test-XXXXXX";
+    char directory[] = P_tmpdir "/shmcache-test-XXXXXX";
     struct shmc_segment segment;
 
     if (mkdtemp(directory) == NULL || !own_mounts() ||

@@ -149,12 +149,38 @@ static void test_spurious_wake_up_is_slept_through(void)
 
     start(&sleeper, 1u << 10, latest, -1);
     for (unsigned i = 0; i < 20; i++) {
+        const uint32_t before = word();
         shmc_seats_wake_all(&fake.seats, fake.seat_count);
         AWAIT((word() & 1u) != 0);
+        /* W1: who was about to sleep on the old number does not (mutant NO_POST_COUNT). */
+        CHECK(word() != before);
         CHECK(!atomic_load(&sleeper.done));
     }
     publish(latest + 1, 10);
     CHECK_EQUAL(SHMC_OK, finish(&sleeper));
+}
+
+/*
+ * The thread looked, found nothing, and is held up at the lock before it announces; what is
+ * published there is not posted to it. It must look again (W3; mutant NO_RECHECK). Where it is
+ * slower than the publication it finds the news at once, which is right too.
+ */
+static void test_publication_before_the_announcement_is_seen(void)
+{
+    for (unsigned i = 0; i < 100; i++) {
+        const uint64_t latest = shmc_reader_latest(reader);
+        struct sleeper sleeper = {.interest = 1u << 14, .seen = latest, .timeout_ns = -1};
+
+        pthread_mutex_lock(&reader->lock);
+        CHECK_EQUAL(0, pthread_create(&sleeper.thread, NULL, sleep_once, &sleeper));
+        for (unsigned yields = 0; yields < i; yields++)
+            sched_yield();
+        shmc_store_racy(&fake.super->activity[14], latest + 1);
+        fake_publish(&fake, latest + 1);
+        CHECK_EQUAL(0, shmc_seats_wake(&fake.seats, fake.seat_count, 1u << 14));
+        pthread_mutex_unlock(&reader->lock);
+        CHECK_EQUAL(SHMC_OK, finish(&sleeper));
+    }
 }
 
 /* A writer that was killed between changing the word and the system call. */
@@ -234,6 +260,7 @@ int main(void)
     test_wake_self_ends_every_sleep();
     test_one_timeout_does_not_wipe_the_other();
     test_spurious_wake_up_is_slept_through();
+    test_publication_before_the_announcement_is_seen();
     test_successor_wakes_who_was_not_posted();
     test_signal_interrupts(0);
     test_signal_interrupts(SA_RESTART);

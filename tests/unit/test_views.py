@@ -318,7 +318,7 @@ def test_anything_else_is_unequal_and_nothing_is_ordered(view: Any, listed: Any)
     for other in others:
         assert view != other
         assert not view == other
-    others = [POD, view, 5]
+    others: list[Any] = [POD, view, 5]
     for other in others:
         with pytest.raises(TypeError, match="not supported between"):
             view < other  # noqa: B015

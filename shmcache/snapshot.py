@@ -1,0 +1,75 @@
+"""A snapshot: one generation, all of whose answers belong to one state."""
+
+from __future__ import annotations
+
+from shmcache.errors import ClosedError
+from shmcache.resources import CachedResource
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self
+
+    from shmcache import _hot
+    from shmcache.reader import Cache
+
+
+class Snapshot:
+    """One generation: all its answers belong to one state. Views keep it whole for as long."""
+
+    __slots__ = ("_cache", "_open_root")
+
+    def __init__(self, cache: Cache, root: _hot.Root) -> None:
+        self._cache = cache
+        self._open_root: _hot.Root | None = root
+
+    @property
+    def _root(self) -> _hot.Root:
+        if self._open_root is None:
+            raise ClosedError("the snapshot is closed")
+        return self._open_root
+
+    @property
+    def generation(self) -> int:
+        """What Cache.latest was when it was taken."""
+        return self._root.generation
+
+    @property
+    def head(self) -> int:
+        """Where to follow from, to get exactly what this snapshot does not show yet."""
+        return self._root.head
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The names of all resources, in the order of their declaration."""
+        return tuple(self._root.names())
+
+    @property
+    def resource_versions(self) -> dict[str, str | None]:
+        """The resourceVersion of each resource."""
+        root = self._root
+        return {
+            name: root.record(number)["version"] or None for number, name in enumerate(root.names())
+        }
+
+    def __getitem__(self, resource: str) -> CachedResource:
+        """The resource as it was. KeyError if there was none of the name."""
+        cache = self._cache
+        root = self._root
+        number = cache._id(resource)  # noqa: SLF001 - half of the Cache
+        if number >= len(root.names()):
+            raise KeyError(f"cache {cache.name!r} had no {resource!r} at {root.generation}")
+        return CachedResource(cache._reader, number, root)  # noqa: SLF001
+
+    def __contains__(self, resource: object) -> bool:
+        return resource in self.resources
+
+    def close(self) -> None:
+        """Lets the generation go, once its views have gone too. Idempotent."""
+        self._open_root = None
+
+    def __enter__(self) -> Self:
+        self._root  # noqa: B018 - raises if it is closed
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

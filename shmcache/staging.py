@@ -1,0 +1,61 @@
+"""Staging the new content of a resource, while its old content is served.
+
+Staged objects are encoded in batches that publish nothing, so that a long list holds up nobody;
+Writer.begin_replace() swaps them in when all are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from shmcache import _hot
+from shmcache.indexing import identity
+
+if TYPE_CHECKING:
+    from shmcache.writer import Declared, Writer
+
+CHUNK = 500  # objects that are encoded in one turn of the writer
+
+
+class Staged:
+    """The new content of a resource, not visible yet: see Writer.begin_replace()."""
+
+    __slots__ = ("_declared", "_writer")
+
+    def __init__(self, writer: Writer, declared: Declared) -> None:
+        self._writer = writer
+        self._declared = declared
+
+    def put(self, key: str, obj: Any, version: str | None = None, shard: int = 0) -> None:
+        """Stages one object; of two under one key the later counts."""
+        writer, declared = self._writer, self._declared
+        with writer._change(declared.name, whole=False):  # noqa: SLF001
+            emitted = writer._emit(declared, key, obj) if declared.functions else None  # noqa: SLF001
+            _hot.stage(writer._address, declared.id, key, obj, version, shard, emitted)  # noqa: SLF001
+
+    def apply(self, objects: Iterable[Mapping[str, Any]]) -> int:
+        """Stages Kubernetes objects under namespace/name; how many."""
+        writer, declared, count = self._writer, self._declared, 0
+        for chunk in _chunks(objects, CHUNK):
+            with writer._change(declared.name, whole=True):  # noqa: SLF001
+                if not declared.functions:
+                    _hot.stage_all(writer._address, declared.id, chunk)  # noqa: SLF001
+                    count += len(chunk)
+                    continue
+                for obj in chunk:
+                    key, version, shard = identity(obj)
+                    self.put(key, obj, version, shard)
+            count += len(chunk)
+        return count
+
+
+def _chunks(objects: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    chunk: list[Any] = []
+    for obj in objects:
+        chunk.append(obj)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

@@ -1,0 +1,111 @@
+"""Other processes for tests: each runs one function and talks over a pipe; none outlives its test.
+
+    def reader(pipe, name): ...                        # at module level, for spawn
+
+    with Worker("spawn", reader, name) as worker:
+        assert "ready" == worker.hear()
+
+What the function raises is raised by the next hear().
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from typing import Any, Literal, Self
+
+PATIENCE = 60.0
+"""Seconds until something that must happen is given up; nothing here takes as long."""
+
+Method = Literal["fork", "spawn", "forkserver"]
+METHODS: list[Method] = ["fork", "spawn", "forkserver"]
+
+
+class _Raised:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def _run(target: Callable[..., Any], pipe: Connection, arguments: tuple[Any, ...]) -> None:
+    try:
+        target(pipe, *arguments)
+    except BaseException:  # noqa: BLE001 - the test shows it
+        pipe.send(_Raised(traceback.format_exc()))
+
+
+class Worker:
+    """A process that runs target(pipe, *arguments)."""
+
+    def __init__(self, method: Method, target: Callable[..., Any], *arguments: Any) -> None:
+        context = multiprocessing.get_context(method)
+        self._pipe, theirs = context.Pipe()
+        self.process = context.Process(  # type: ignore[attr-defined]
+            target=_run, args=(target, theirs, arguments)
+        )
+        self.process.start()
+        theirs.close()
+        self.pid: int = self.process.pid
+
+    def tell(self, what: Any) -> None:
+        self._pipe.send(what)
+
+    def hear(self) -> Any:
+        """What it says next; EOFError if it is dead."""
+        if not self._pipe.poll(PATIENCE):
+            raise TimeoutError(f"process {self.pid} says nothing")
+        heard = self._pipe.recv()
+        if isinstance(heard, _Raised):
+            raise AssertionError(f"in process {self.pid}:\n{heard.text}")
+        return heard
+
+    def ask(self, what: Any) -> Any:
+        self.tell(what)
+        return self.hear()
+
+    def silent(self) -> bool:
+        return not self._pipe.poll(0)
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def stop(self) -> None:
+        """SIGSTOP; returns when it stands still."""
+        self.send_signal(signal.SIGSTOP)
+        eventually(lambda: state_of_process(self.pid) == "T", "a process does not stop")
+
+    def kill(self) -> None:
+        """SIGKILL; returns when it is gone, and its locks with it."""
+        self.process.kill()
+        self.process.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.process.close()
+        self._pipe.close()
+
+
+def state_of_process(pid: int) -> str:
+    """R, S, D, T, Z: as in /proc."""
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
+def hear_all(workers: list[Worker]) -> list[Any]:
+    """One answer of each, whoever is first."""
+    return [worker.hear() for worker in workers]
+
+
+def eventually(condition: Callable[[], object], otherwise: str) -> None:
+    """Returns once the condition holds; a failure if it never does."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, otherwise
+        wait([], 0.002)

@@ -2,16 +2,17 @@
 
 Every object is decoded immediately before it is put, in the same loop; both are timed there, so
 that the peer sees the same machine and the put finds the object warm. The clock's own cost is
-subtracted. "decode and free" also counts taking the decoded object apart again.
+subtracted. "decode and free" also counts taking the decoded object apart again. Updates run in a
+cache whose ring holds as many old versions as it may, as in one that has run for long.
 """
 
 from __future__ import annotations
 
 import gc
+import itertools
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
@@ -25,6 +26,7 @@ Ready = tuple[str, bytes, str]
 """Key, JSON and version of an object that will be put."""
 
 LOOP = 250
+NUMBERS = itertools.count()
 
 
 def run(quick: bool) -> list[Row]:
@@ -49,23 +51,26 @@ def _questions(corpus: Corpus, rounds: int) -> list[Row]:
     with directory() as name, open_writer(name) as writer:
         added = [_batch(writer, new[at : at + BATCH]) for at in range(0, len(new), BATCH)]
         rows.append(_row(f"new, batches of {BATCH}", corpus, added[-rounds:], 1.5))
-        for question, change, limit, first in (
-            ("one update alone", objects.update, 1.0, 0),
-            ("one status-only update alone", objects.status_update, 0.6, len(chosen)),
+        _fill_window(writer, chosen)
+        for question, change, limit in (
+            ("one update alone", objects.update, 1.0),
+            ("one status-only update alone", objects.status_update, 0.6),
         ):
             singles = [
-                _singles(writer, changed) for changed in _changes(chosen, change, first, rounds)
+                _singles(writer, [_ready(change(pod, next(NUMBERS))) for pod in some])
+                for some in (chosen[turn::rounds] for turn in range(rounds))
             ]
             rows.append(_row(question, corpus, singles, limit))
     return rows
 
 
-def _changes(
-    chosen: list[Object], change: Callable[[Object, int], Object], first: int, rounds: int
-) -> Iterator[list[Ready]]:
-    for turn in range(rounds):
-        some = chosen[turn * LOOP : (turn + 1) * LOOP]
-        yield [_ready(change(pod, first + turn * LOOP + n)) for n, pod in enumerate(some)]
+def _fill_window(writer: Any, pods: list[Object]) -> None:
+    """Updates until the ring holds all the old versions it may: from then on a commit also frees."""
+    before = -1
+    while (held := writer.stats()["ring_bytes"]) > before:
+        before = held
+        chosen = random.Random(held).choices(pods, k=BATCH)
+        writer.apply(RESOURCE, [objects.status_update(pod, next(NUMBERS)) for pod in chosen])
 
 
 def _ready(pod: Object) -> Ready:

@@ -38,6 +38,8 @@ uint64_t shmc_segment_bytes(const struct shmc_segment *segment);
 
 /* ---- reader.c: pinned roots ----------------------------------------------------------- */
 
+#define SHMC_COUNTED_PINS (SHMC_PINS - 1) /* of a seat: one slot is the quick pin's */
+
 struct shmc_pinned {
     uint64_t generation, head, tail, high_water;
     shmc_offset catalogue;
@@ -87,6 +89,21 @@ static inline bool shmc_valid(const struct shmc_super *super, uint64_t generatio
 enum shmc_status shmc_pin(struct shmc_reader *reader, struct shmc_pinned *pinned);
 /* Gives it back. Nothing happens in a forked child. */
 void shmc_unpin(struct shmc_reader *reader, const struct shmc_pinned *pinned);
+
+/*
+ * The quick pin: one slot of the seat without a lock, for whoever looks up again and again
+ * and serialises these four calls itself (the extension, by the GIL). Pinned only while
+ * something is held; in between nothing is, so that an idle worker holds nothing back.
+ *   quick_root  pins the latest generation and copies its root
+ *   quick_unpin lets go; the copy of the root may be kept
+ *   quick_pin   pins the generation of that copy again; false: it is not the latest any more
+ *   quick_keep  the pin moves to a counted slot, for shmc_unpin(); the quick slot is free
+ *               as soon as it is used again or unpinned
+ */
+enum shmc_status shmc_quick_root(struct shmc_reader *reader, struct shmc_pinned *pinned);
+void shmc_quick_unpin(struct shmc_reader *reader);
+bool shmc_quick_pin(struct shmc_reader *reader, uint64_t generation);
+void shmc_quick_keep(struct shmc_reader *reader, struct shmc_pinned *pinned);
 
 /* Records of a pinned root. The name of a resource or index is a word. */
 enum shmc_status shmc_catalogue_count(const struct shmc_span *span, const struct shmc_pinned *at,

@@ -56,7 +56,7 @@ static void delta_dealloc(PyObject *object)
     } else {
         PyObject_Free(self);
     }
-    Py_DECREF(root); /* last: it may run on_idle */
+    shmc_pyroot_drop(root); /* last: it may run on_idle */
 }
 
 /* ---- parts, made when asked for ------------------------------------------------------------- */

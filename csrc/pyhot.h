@@ -103,7 +103,7 @@ typedef struct {
     struct shmc_pyshapes *shapes;
     PyObject *owner;     /* keeps the cffi handle, and so the maps, alive */
     PyObject *on_idle;   /* called when closed and the last root has gone: unmaps; or NULL */
-    struct shmc_pyroot *current; /* the last root pinned, kept for the next look-up; or NULL */
+    struct shmc_pyroot *current; /* the root of the quick pin, kept for the next look-up; or NULL */
     Py_ssize_t roots;    /* alive */
     bool closed;
 } shmc_pyreader;
@@ -113,6 +113,8 @@ typedef struct shmc_pyroot {
     shmc_pyreader *reader;
     struct shmc_pinned at;
     uint64_t instance; /* of the DATA segment: views of another arena are copied by value */
+    bool quick;        /* it is its reader's current one, and has the quick pin ... */
+    bool resting;      /* ... or not even that: only the reader holds it */
 } shmc_pyroot;
 
 extern PyTypeObject shmc_pyreader_type, shmc_pyroot_type;
@@ -120,6 +122,16 @@ extern PyTypeObject shmc_pyreader_type, shmc_pyroot_type;
 /* The root of the latest generation: the current one if nothing was published since. New
  * reference; NULL with ClosedError, ForkedError or CorruptSegment set. */
 shmc_pyroot *shmc_pyreader_root(shmc_pyreader *reader);
+
+/* Drops a reference. A current root that nobody else holds rests: its pin is given back. */
+static inline void shmc_pyroot_drop(shmc_pyroot *root)
+{
+    if (Py_REFCNT(root) == 2 && root->quick && !root->resting) {
+        root->resting = true;
+        shmc_quick_unpin(root->reader->reader);
+    }
+    Py_DECREF(root);
+}
 
 /* 0 if what was read through the root counts; -1 with ClosedError, ForkedError or
  * StaleObjectError set. To be called after the copying and before anything is created. */

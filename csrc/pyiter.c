@@ -33,7 +33,11 @@ static void finish(struct iterator *self)
 {
     shmc_pyscan_close(&self->scan);
     shmc_pybounds_free(&self->bounds);
-    Py_CLEAR(self->root);
+    if (self->root != NULL) {
+        shmc_pyroot *root = self->root;
+        self->root = NULL;
+        shmc_pyroot_drop(root);
+    }
 }
 
 static void iter_dealloc(PyObject *object)
@@ -52,7 +56,7 @@ static PyObject *iter_next(PyObject *object)
     PyObject *result = shmc_pyscan_next(&self->scan);
     if (result == NULL)
         finish(self);
-    Py_DECREF(root);
+    shmc_pyroot_drop(root);
     return result;
 }
 

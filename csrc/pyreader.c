@@ -13,6 +13,8 @@
  *       may destroy the handle and unmap.
  *   L3  current, where it is set, is a pin of this process: never inherited over fork
  *       (nothing goes through it before shmc_reader_forked() was asked).
+ *   L4  the quick pin is that of current while somebody else holds current too, and of
+ *       nobody otherwise: a worker that holds nothing holds nothing back.
  *
  * Roots and views are not known to the collector; a current root that nobody else holds is
  * visited as a part of its Reader.
@@ -41,13 +43,15 @@ static void idle(shmc_pyreader *self)
 
 /* ---- Root: birth and death ------------------------------------------------------------------ */
 
-static shmc_pyroot *root_pin(shmc_pyreader *self)
+typedef enum shmc_status (*pin_function)(struct shmc_reader *, struct shmc_pinned *);
+
+static shmc_pyroot *root_new(shmc_pyreader *self, pin_function pin)
 {
     shmc_pyroot *root = PyObject_New(shmc_pyroot, &shmc_pyroot_type);
 
     if (root == NULL)
         return NULL;
-    const enum shmc_status status = shmc_pin(self->reader, &root->at);
+    const enum shmc_status status = pin(self->reader, &root->at);
     if (status != SHMC_OK) {
         PyObject_Free(root); /* never shown to anybody: not a Root yet */
         shmc_hot_raise(status, "pinning the latest generation");
@@ -55,6 +59,8 @@ static shmc_pyroot *root_pin(shmc_pyreader *self)
     }
     root->instance = self->reader->super->instance;
     root->reader = (shmc_pyreader *)Py_NewRef(self);
+    root->quick = pin == shmc_quick_root;
+    root->resting = false;
     self->roots++;
     return root;
 }
@@ -64,6 +70,7 @@ void shmc_pyroot_dealloc(PyObject *object)
     shmc_pyroot *root = (shmc_pyroot *)object;
     shmc_pyreader *reader = root->reader;
 
+    assert(!root->quick);
     shmc_unpin(reader->reader, &root->at);
     PyObject_Free(root);
     reader->roots--;
@@ -72,25 +79,47 @@ void shmc_pyroot_dealloc(PyObject *object)
     Py_DECREF(reader);
 }
 
+/* The current root is one no more: what others hold of it keeps a pin of its own (L4). */
+static shmc_pyroot *retire_current(shmc_pyreader *self)
+{
+    shmc_pyroot *root = self->current;
+
+    self->current = NULL;
+    if (root == NULL)
+        return NULL;
+    if (root->resting || Py_REFCNT(root) == 1)
+        root->at.slot = SHMC_PINS;
+    else
+        shmc_quick_keep(self->reader, &root->at);
+    root->quick = root->resting = false;
+    return root;
+}
+
+static int usable(const shmc_pyreader *self)
+{
+    if (!self->closed && self->reader != NULL && !shmc_reader_forked(self->reader))
+        return 0;
+    shmc_hot_raise(self->closed || self->reader == NULL ? SHMC_CLOSED : SHMC_FORKED,
+                   "reading the cache");
+    return -1;
+}
+
 shmc_pyroot *shmc_pyreader_root(shmc_pyreader *self)
 {
-    if (self->closed || self->reader == NULL) {
-        shmc_hot_raise(SHMC_CLOSED, "reading the cache");
+    if (usable(self) < 0)
         return NULL;
-    }
-    if (shmc_reader_forked(self->reader)) {
-        shmc_hot_raise(SHMC_FORKED, "reading the cache");
-        return NULL;
-    }
     shmc_pyroot *root = self->current;
-    /* Pairs with the release store of latest in shmc_commit(). */
+    /* Pairs with the release store of latest in publish.c. */
     const uint64_t latest = shmc_load_acquire(&self->reader->super->latest);
-    if (root != NULL && root->at.generation == latest)
+    if (root != NULL && root->at.generation == latest &&
+        (!root->resting || shmc_quick_pin(self->reader, latest))) {
+        root->resting = false;
         return (shmc_pyroot *)Py_NewRef(root);
-    shmc_pyroot *fresh = root_pin(self); /* runs no Python: nothing here is tracked */
-    if (fresh == NULL)
-        return NULL;
-    self->current = (shmc_pyroot *)Py_NewRef(fresh);
+    }
+    root = retire_current(self);
+    shmc_pyroot *fresh = root_new(self, shmc_quick_root); /* runs no Python: nothing is tracked */
+    if (fresh != NULL)
+        self->current = (shmc_pyroot *)Py_NewRef(fresh);
     Py_XDECREF(root);
     return fresh;
 }
@@ -148,7 +177,11 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 
 static void reader_release(shmc_pyreader *self)
 {
-    Py_CLEAR(self->current);
+    shmc_pyroot *root = retire_current(self);
+
+    if (root != NULL)
+        shmc_quick_unpin(self->reader);
+    Py_XDECREF(root);
 }
 
 static void reader_end(PyObject *object)
@@ -194,9 +227,12 @@ static void reader_dealloc(PyObject *object)
     Py_TYPE(self)->tp_free(self);
 }
 
-static PyObject *reader_root(PyObject *self, PyObject *Py_UNUSED(unused))
+/* One that Python holds on to: with a pin of its own, so that the current one can rest. */
+static PyObject *reader_root(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    return (PyObject *)shmc_pyreader_root((shmc_pyreader *)self);
+    shmc_pyreader *self = (shmc_pyreader *)object;
+
+    return usable(self) < 0 ? NULL : (PyObject *)root_new(self, shmc_pin);
 }
 
 static PyObject *reader_drop(PyObject *self, PyObject *Py_UNUSED(unused))

@@ -63,7 +63,7 @@ static int find(struct resource *self, PyObject *key, PyObject **value)
         found = see(self, root);
         if (found == 0)
             found = shmc_pyroot_find(root, &self->seen.record, bytes, length, value);
-        Py_DECREF(root);
+        shmc_pyroot_drop(root);
     } while (found < 0 && again(self, &tries));
     return found;
 }
@@ -116,7 +116,7 @@ static PyObject *ask(PyObject *object, PyObject *args, PyObject *kwargs, shmc_py
                 break;
             if (shmc_pyrecord_load(root, self->id, &record) == 0)
                 result = question(root, &record, &bounds);
-            Py_DECREF(root);
+            shmc_pyroot_drop(root);
         } while (result == NULL && again(self, &tries));
     }
     shmc_pybounds_free(&bounds);
@@ -151,7 +151,7 @@ static PyObject *iterate(PyObject *object, enum shmc_want want)
             break;
         if (shmc_pyrecord_load(root, self->id, &record) == 0)
             result = shmc_pyiter_new(root, &record, want);
-        Py_DECREF(root);
+        shmc_pyroot_drop(root);
     } while (result == NULL && again(self, &tries));
     return result;
 }
@@ -194,7 +194,7 @@ static PyObject *described(PyObject *object, describe how)
             const struct shmc_pyrecord record = self->seen; /* creating objects may change it */
             result = how(root, &record);
         }
-        Py_DECREF(root);
+        shmc_pyroot_drop(root);
     } while (result == NULL && again(self, &tries));
     return result;
 }

@@ -222,7 +222,7 @@ PyObject *shmc_pyreader_take(PyObject *self, PyObject *args, PyObject *kwargs)
         if (root == NULL)
             return NULL;
         list = take(root, &request, &cursor);
-        Py_DECREF(root);
+        shmc_pyroot_drop(root);
     } while (list == NULL && shmc_pyretry(&tries));
     return list == NULL ? NULL : Py_BuildValue("(NK)", list, (unsigned long long)cursor);
 }

@@ -56,7 +56,7 @@ void shmc_pyview_dealloc(PyObject *self)
         spare.items[spare.count++] = view;
     else
         PyObject_Free(view);
-    Py_DECREF(root); /* last: it may run anything */
+    shmc_pyroot_drop(root); /* last: it may run anything */
 }
 
 static int open_object(shmc_pyview *view)

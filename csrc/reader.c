@@ -10,7 +10,7 @@
  *   R1  a pin slot of the seat is nonzero exactly while the private count of that slot
  *       is (a retry inside shmc_pin() apart).
  *   R2  a user of generation g holds a slot whose generation is at most g. With more than
- *       16 distinct ones the newest share the lowest's slot, which stays until all its
+ *       15 distinct ones the newest share the lowest's slot, which stays until all its
  *       users are gone.
  *   R3  a slot whose generation was revoked protects nothing. When slots run out it is
  *       taken over; its serial changes, so that the late unpin of a former user, who
@@ -27,6 +27,8 @@
  *   P5  copy the root's slot     relaxed words
  *   P6  acquire fence, then latest < g + 7: the slot was not being rewritten (the writer
  *       fills slot g & 7 again only after its fence behind publishing g + 7)
+ *   P8  a quick pin moves: slot i > 0 = g (release), only then slot 0 changes; the scan loads
+ *       slot 0 before slot i, each with acquire, and so meets g in one of them
  *   P7  unpin: release -> acquire fence in shmc_seats_pins(): our loads are done before
  *       the writer reuses anything
  *
@@ -38,6 +40,7 @@
 
 #define PIN_ATTEMPTS 100000u
 #define SERIAL_MASK 0xffffffu
+#define QUICK 0u /* the slot of the quick pin; the others are counted */
 
 /* ---- the superblock ---------------------------------------------------------------------- */
 
@@ -77,6 +80,8 @@ enum shmc_status shmc_data_check_header(const struct shmc_segment *data, const u
         return status;
     if (memcmp(super->boot_id, boot_id, sizeof super->boot_id) != 0)
         return SHMC_VERSION;
+    if (data->max_size != super->max_size)
+        return SHMC_CORRUPT; /* mapped over another size than its writer grows it to */
     const uint64_t promised = shmc_load_acquire(&super->file_size);
     if (shmc_segment_bytes(data) < promised) /* asked afterwards: the file only grows */
         return SHMC_CORRUPT;
@@ -195,7 +200,7 @@ bool shmc_generation_kept(const struct shmc_super *super, uint64_t generation)
 
 static unsigned find_slot(const struct shmc_reader *reader, uint64_t generation)
 {
-    for (unsigned i = 0; i < SHMC_PINS; i++) {
+    for (unsigned i = QUICK + 1; i < SHMC_PINS; i++) {
         if (reader->pins[i].generation == generation)
             return i;
     }
@@ -205,7 +210,7 @@ static unsigned find_slot(const struct shmc_reader *reader, uint64_t generation)
 /* R3: frees the slots that protect nothing any more. */
 static void take_over_revoked(struct shmc_reader *reader)
 {
-    for (unsigned i = 0; i < SHMC_PINS; i++) {
+    for (unsigned i = QUICK + 1; i < SHMC_PINS; i++) {
         if (shmc_valid(reader->super, reader->pins[i].generation))
             continue;
         reader->pins[i].generation = 0;
@@ -228,8 +233,8 @@ static unsigned choose_slot(struct shmc_reader *reader, uint64_t generation)
     }
     if (slot != SHMC_PINS)
         return slot;
-    slot = 0;
-    for (unsigned i = 1; i < SHMC_PINS; i++) {
+    slot = QUICK + 1;
+    for (unsigned i = slot + 1; i < SHMC_PINS; i++) {
         if (reader->pins[i].generation < reader->pins[slot].generation)
             slot = i;
     }
@@ -271,6 +276,57 @@ static enum shmc_status copy_root(struct shmc_reader *reader, uint64_t generatio
         pinned->head - pinned->tail > super->ring_slots / 2 || pinned->high_water > size)
         return SHMC_CORRUPT; /* R4 */
     return SHMC_OK;
+}
+
+/* ---- the quick pin -------------------------------------------------------------------------- */
+
+bool shmc_quick_pin(struct shmc_reader *reader, uint64_t generation)
+{
+    if (reader->seat != NULL) {
+        shmc_store_release(&reader->seat->pins[QUICK], generation); /* P2, P8 */
+        SHMC_UNLESS(NO_READER_FENCE, shmc_fence_full());            /* P3 */
+    }
+    return shmc_load_acquire(&reader->super->latest) == generation; /* P4 */
+}
+
+void shmc_quick_unpin(struct shmc_reader *reader)
+{
+    if (reader->seat != NULL && !shmc_reader_forked(reader))
+        shmc_store_release(&reader->seat->pins[QUICK], 0); /* P7 */
+}
+
+enum shmc_status shmc_quick_root(struct shmc_reader *reader, struct shmc_pinned *pinned)
+{
+    enum shmc_status status = SHMC_EMPTY;
+
+    for (unsigned attempt = 0; attempt < PIN_ATTEMPTS && status == SHMC_EMPTY; attempt++) {
+        const uint64_t generation = shmc_load_acquire(&reader->super->latest); /* P1 */
+        if (generation == 0)
+            break;
+        if (shmc_quick_pin(reader, generation))
+            status = copy_root(reader, generation, pinned);
+    }
+    pinned->slot = QUICK;
+    if (status == SHMC_OK)
+        return SHMC_OK;
+    shmc_quick_unpin(reader);
+    return SHMC_CORRUPT;
+}
+
+void shmc_quick_keep(struct shmc_reader *reader, struct shmc_pinned *pinned)
+{
+    pinned->slot = SHMC_PINS;
+    if (reader->seat == NULL || shmc_reader_forked(reader))
+        return;
+    pthread_mutex_lock(&reader->lock);
+    const unsigned slot = choose_slot(reader, pinned->generation);
+    if (reader->pins[slot].count++ == 0 ||
+        pinned->generation < reader->pins[slot].generation) { /* R2: the lowest protects all */
+        reader->pins[slot].generation = pinned->generation;
+        shmc_store_release(&reader->seat->pins[slot], pinned->generation); /* P8 */
+    }
+    pinned->slot = slot | reader->pins[slot].serial << 8;
+    pthread_mutex_unlock(&reader->lock);
 }
 
 static enum shmc_status pin_locked(struct shmc_reader *reader, struct shmc_pinned *pinned)

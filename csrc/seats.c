@@ -259,7 +259,8 @@ void shmc_seats_pins(const struct shmc_segment *seats, uint64_t seat_count,
     for (uint64_t index = 0; index < high; index++) {
         const struct shmc_seat *seat = shmc_seat_at(seats, index);
         for (unsigned i = 0; i < SHMC_PINS; i++) {
-            const uint64_t pin = shmc_load_racy(&seat->pins[i]);
+            /* in ascending order: a pin moves upwards only (P8 of reader.c) */
+            const uint64_t pin = shmc_load_acquire(&seat->pins[i]);
             if (pin != 0 && pin <= latest && shmc_valid(super, pin)) /* S3 */
                 note_pin(list, pin, index);
         }

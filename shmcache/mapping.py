@@ -138,7 +138,8 @@ class Attached(Segments):
         data = place.open_data(current.data)
         self.data = self._map(data, current.max_size, writable=False, doing=doing)
         seats = place.open_seats(current.seats)
-        self.seats = self._map(seats, os.fstat(seats).st_size, writable=True, doing=doing)
+        size = os.fstat(seats).st_size or 1  # an empty one is refused below
+        self.seats = self._map(seats, size, writable=True, doing=doing)
 
     def _check(self, place: Place, boot_id: bytes) -> None:
         doing = f"attaching to cache {place.name!r}"

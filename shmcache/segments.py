@@ -24,6 +24,7 @@ from shmcache.locations import Directory, SharedMemory
 LAYOUT_VERSION = 1
 PREFIX = f"shmcache-v{LAYOUT_VERSION}-"
 MAX_NAME = 100
+MAX_SIZE = 32 << 30  # of DATA, in this layout
 DIRECTORY_NAME = "cache"  # of the one cache in a directory
 _ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _HEX = frozenset("0123456789abcdef")
@@ -65,10 +66,12 @@ class Current:
         """What __str__ wrote; LayoutMismatch for anything else."""
         try:
             magic, data, seats, max_size = text.split()
-            if magic == "shmcache":
-                return cls(int(data, 16), int(seats, 16), int(max_size))
+            found = cls(int(data, 16), int(seats, 16), int(max_size))
         except ValueError:
             pass
+        else:
+            if magic == "shmcache" and str(found) == text and 0 < found.max_size <= MAX_SIZE:
+                return found
         raise LayoutMismatch(f"{where} is not a cache of this version: it reads {text[:80]!r}")
 
 
@@ -118,8 +121,7 @@ class Place:
         except FileNotFoundError:
             raise SegmentNotFound(f"there is no {self.location.file(name)}") from None
         except OSError as error:
-            if error.errno in (40, 21, 6):  # ELOOP, EISDIR, ENXIO: link, directory, socket
-                raise UntrustedSegment(f"{self.location.file(name)} is not a file") from error
+            self._refuse_other_kinds(error, name)
             raise
         try:
             self._check_trust(fd, name, self.trusted, shared=writable)
@@ -127,6 +129,10 @@ class Place:
             os.close(fd)
             raise
         return fd
+
+    def _refuse_other_kinds(self, error: OSError, name: str) -> None:
+        if error.errno in (40, 21, 6):  # ELOOP, EISDIR, ENXIO: link, directory, socket
+            raise UntrustedSegment(f"{self.location.file(name)} is not a file") from error
 
     def _check_trust(self, fd: int, name: str, trusted: frozenset[int], *, shared: bool) -> None:
         found = os.fstat(fd)
@@ -174,6 +180,9 @@ class Place:
             raise UntrustedSegment(
                 f"{self.location.file(name)} belongs to another user: choose another name"
             ) from error
+        except OSError as error:
+            self._refuse_other_kinds(error, name)
+            raise
         try:
             self._check_trust(fd, name, frozenset((os.geteuid(),)), shared=False)
         except BaseException:

@@ -107,7 +107,7 @@ static void *run_pinner(void *argument)
         CHECK_EQUAL(SHMC_OK, shmc_pin(pinner->reader, &held[count]));
         check_whole(pinner, &held[count++]);
         pinner->pins++;
-        if (count > SHMC_PINS)
+        if (count > SHMC_COUNTED_PINS)
             pinner->overflows++;
         /* Mostly one at a time; now and then they pile up. */
         while (count == HELD || (count > 0 && test_random(&random) % 8192 != 0)) {
@@ -120,7 +120,7 @@ static void *run_pinner(void *argument)
         if (test_random(&random) % 65536 == 0) { /* a pile of distinct generations */
             while (count < HELD - 1 && !atomic_load(&stop)) {
                 CHECK_EQUAL(SHMC_OK, shmc_pin(pinner->reader, &held[count]));
-                pinner->overflows += ++count > SHMC_PINS;
+                pinner->overflows += ++count > SHMC_COUNTED_PINS;
                 sched_yield();
             }
         }

@@ -46,9 +46,9 @@ static void test_generation_is_held_until_its_last_user_is_gone(void)
 
 static void test_overflow_shares_the_lowest(void)
 {
-    struct shmc_pinned pins[SHMC_PINS], extra[3];
+    struct shmc_pinned pins[SHMC_COUNTED_PINS], extra[3];
 
-    for (unsigned i = 0; i < SHMC_PINS; i++) {
+    for (unsigned i = 0; i < SHMC_COUNTED_PINS; i++) {
         fake_publish(&fake, shmc_reader_latest(reader) + 1);
         pins[i] = pin();
     }
@@ -70,7 +70,7 @@ static void test_overflow_shares_the_lowest(void)
     CHECK_EQUAL(0, seat_holds(lowest));
     CHECK_EQUAL(1, seat_holds(own.generation));
     shmc_unpin(reader, &own);
-    for (unsigned i = 1; i < SHMC_PINS; i++) {
+    for (unsigned i = 1; i < SHMC_COUNTED_PINS; i++) {
         if (i != 7)
             shmc_unpin(reader, &pins[i]);
     }
@@ -79,9 +79,9 @@ static void test_overflow_shares_the_lowest(void)
 
 static void test_revoked_slots_are_taken_over(void)
 {
-    struct shmc_pinned pins[SHMC_PINS], shared;
+    struct shmc_pinned pins[SHMC_COUNTED_PINS], shared;
 
-    for (unsigned i = 0; i < SHMC_PINS; i++) {
+    for (unsigned i = 0; i < SHMC_COUNTED_PINS; i++) {
         fake_publish(&fake, shmc_reader_latest(reader) + 1);
         pins[i] = pin();
     }
@@ -97,12 +97,56 @@ static void test_revoked_slots_are_taken_over(void)
     CHECK_EQUAL(1, seat_holds(pins[5].generation)); /* kept: still good */
     CHECK_EQUAL(1, seat_holds(pins[9].generation));
     CHECK_EQUAL(0, seat_holds(pins[8].generation));
-    for (unsigned i = 0; i < SHMC_PINS; i++) /* late unpins of the revoked harm nobody */
+    for (unsigned i = 0; i < SHMC_COUNTED_PINS; i++) /* late unpins of the revoked harm nobody */
         shmc_unpin(reader, &pins[i]);
     shmc_unpin(reader, &shared);
     CHECK_EQUAL(1, shmc_reader_pins(reader));
     CHECK_EQUAL(1, seat_holds(latest));
     shmc_unpin(reader, &fresh);
+    CHECK_EQUAL(0, shmc_reader_pins(reader));
+}
+
+static void test_a_quick_pin_is_held_only_while_it_is_used_and_can_move(void)
+{
+    struct shmc_pinned quick, next;
+
+    CHECK_EQUAL(SHMC_OK, shmc_quick_root(reader, &quick));
+    CHECK_EQUAL(1, seat_holds(quick.generation));
+    shmc_quick_unpin(reader);
+    CHECK_EQUAL(0, shmc_reader_pins(reader));
+    CHECK(shmc_quick_pin(reader, quick.generation));
+    CHECK_EQUAL(1, seat_holds(quick.generation));
+    fake_publish(&fake, quick.generation + 1);
+    shmc_quick_keep(reader, &quick);
+    CHECK_EQUAL(2, seat_holds(quick.generation)); /* never in neither */
+    CHECK_EQUAL(SHMC_OK, shmc_quick_root(reader, &next));
+    CHECK_EQUAL(1, seat_holds(quick.generation));
+    CHECK_EQUAL(1, seat_holds(next.generation));
+    shmc_quick_unpin(reader);
+    fake_publish(&fake, next.generation + 1);
+    CHECK(!shmc_quick_pin(reader, next.generation)); /* overtaken */
+    shmc_quick_unpin(reader);
+    shmc_unpin(reader, &quick);
+    CHECK_EQUAL(0, shmc_reader_pins(reader));
+}
+
+static void test_a_moved_pin_below_a_full_row_protects_as_before(void)
+{
+    struct shmc_pinned pins[SHMC_COUNTED_PINS], quick;
+
+    CHECK_EQUAL(SHMC_OK, shmc_quick_root(reader, &quick));
+    for (unsigned i = 0; i < SHMC_COUNTED_PINS; i++) {
+        fake_publish(&fake, shmc_reader_latest(reader) + 1);
+        pins[i] = pin();
+    }
+    shmc_quick_keep(reader, &quick);
+    shmc_quick_unpin(reader);
+    CHECK_EQUAL(1, seat_holds(quick.generation)); /* in the lowest one's slot: protects both */
+    CHECK_EQUAL(0, seat_holds(pins[0].generation));
+    shmc_unpin(reader, &quick);
+    CHECK_EQUAL(1, seat_holds(quick.generation));
+    for (unsigned i = 0; i < SHMC_COUNTED_PINS; i++)
+        shmc_unpin(reader, &pins[i]);
     CHECK_EQUAL(0, shmc_reader_pins(reader));
 }
 
@@ -278,6 +322,8 @@ int main(void)
     CHECK_EQUAL(SHMC_OK, fake_attach(&fake, &reader));
     test_generation_is_held_until_its_last_user_is_gone();
     test_overflow_shares_the_lowest();
+    test_a_quick_pin_is_held_only_while_it_is_used_and_can_move();
+    test_a_moved_pin_below_a_full_row_protects_as_before();
     test_revoked_slots_are_taken_over();
     test_impossible_roots_are_refused();
     test_span_never_exceeds_the_map();

@@ -23,7 +23,7 @@ from shmcache.errors import Lapped, StaleObjectError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
-BATCHES = 8 * int(os.environ.get("SHMCACHE_EXAMPLES") or 40)
+BATCHES = 4 * int(os.environ.get("SHMCACHE_EXAMPLES") or 40)
 PODS, NODES, RELISTED = 90, 20, 70
 INDICES = {"batch": "spec.batch", "labels": "metadata.labels"}
 

@@ -15,9 +15,12 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal, Self
+
+import shmcache
+from shmcache._native import check, ffi, lib, struct_values
 
 PATIENCE = 60.0
 """Seconds until something that must happen is given up; nothing here takes as long."""
@@ -109,3 +112,22 @@ def eventually(condition: Callable[[], object], otherwise: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, otherwise
         wait([], 0.002)
+
+
+def seat_of(writer: shmcache.Writer, index: int) -> dict[str, int]:
+    """What is written on a seat, seen by the writer."""
+    info = ffi.new("struct shmc_seat_info *")
+    assert writer._segments is not None
+    check(lib.shmc_seat_info(writer._segments.seats, index, info), "looking at a seat")
+    return struct_values(info)
+
+
+def await_sleep(writer: shmcache.Writer, seats: Iterable[int]) -> None:
+    """Returns once the processes on these seats sleep in wait()."""
+    for seat in seats:
+        eventually(
+            lambda seat=seat: (  # type: ignore[misc]
+                (info := seat_of(writer, seat))["asleep"] and state_of_process(info["pid"]) == "S"
+            ),
+            f"seat {seat} does not sleep",
+        )

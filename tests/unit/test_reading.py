@@ -7,8 +7,10 @@ import gc
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
+import time
 import weakref
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
@@ -430,7 +432,7 @@ def test_the_maps_are_given_back_when_the_last_view_goes(cache: Cache, writer: W
     owner = Owner()
     reader: Any = _hot.Reader(cache._address, owner, lambda: gone.append("idle"))
     alive: Any = weakref.ref(owner)
-    assert reader.owner is owner
+    assert (reader.owner, reader.closed) == (owner, False)
     del owner
     inner = reader.root().get(0, "a/b")["x"]
     delta = reader.take(reader.root().tail, 1)[0][0]
@@ -522,6 +524,54 @@ def test_a_revoked_root_says_so_and_lookups_without_a_root_never_do(
         with pytest.raises(StaleObjectError):
             use()
     assert len(pods.scan(want="keys")) == len(filled)
+
+
+CHURN = """
+import sys, shmcache
+settings = {"arena_max": "64MiB", "ring_slots": 16, "ring_bytes": 4096, "garbage_max": 4096}
+with shmcache.Writer(sys.argv[1], ["pods"], **settings) as writer:
+    for round_ in range(1 << 62):
+        with writer.batch():
+            for number in range(300):
+                writer.put("pods", f"a/{number}", {"round": round_, "text": f"{round_:020}"})
+        writer.reclaim()
+        if round_ == 1:
+            print("ready", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_lookups_without_a_root_start_again_where_a_root_goes_stale(name: str) -> None:
+    """A reader without a seat pins nothing: its generations go whenever the writer likes."""
+    child = subprocess.Popen([sys.executable, "-c", CHURN, name], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        with shmcache.attach(name) as cache:
+            attachment: Any = cache._attachment
+            made = ffi.new("struct shmc_reader **")
+            assert lib.shmc_reader_create(attachment.segments.data, ffi.NULL, made) == 0
+            reader = _hot.Reader(_native.address(made[0]), attachment)
+            pods, stale = _hot.Resource(reader, 0), 0
+            deadline = time.monotonic() + 60
+            while stale < 20 and time.monotonic() < deadline:
+                assert pods.scan(want="keys")[-1] == "a/99"
+                assert len(pods) == 300
+                assert "a/7" in pods
+                assert pods.name == PODS
+                try:
+                    reader.root().scan(0, want="keys")
+                except StaleObjectError:
+                    stale += 1
+            assert stale >= 20, "nothing went stale: the test proves nothing"
+            reader.close()
+            assert reader.roots == 0
+            lib.shmc_reader_destroy(made[0])
+    finally:
+        child.kill()
+        child.wait()
+        assert child.stdout is not None
+        child.stdout.close()
 
 
 @pytest.mark.slow

@@ -18,6 +18,8 @@
  *       open batch wrote down keeps its meaning. A large block is alone on its pages and
  *       is freed only where the batch forgets it: its pages go at once.
  *   A4  every page below page_count has memory behind it.
+ *   A5  some pages that belong to nobody stay in reserve, with memory behind them: a full
+ *       arena must be able to delete, and to delete it must build new nodes.
  */
 #include <stdlib.h>
 
@@ -173,40 +175,67 @@ static enum shmc_status pages_reserve(struct shmc_arena *arena, uint32_t count)
     return SHMC_OK;
 }
 
+/* Puts memory behind the bytes up to `end`; in larger steps where there is room. */
+static enum shmc_status file_grow(struct shmc_arena *arena, uint64_t end)
+{
+    if (end <= arena->data->file_size)
+        return SHMC_OK;
+    if (end > arena->data->max_size)
+        return SHMC_FULL;
+    uint64_t step = arena->data->file_size / 16;
+    step = step > GROW_STEP ? GROW_STEP : step & ~(uint64_t)(SHMC_PAGE - 1);
+    uint64_t size = end + step;
+    if (size > arena->data->max_size)
+        size = arena->data->max_size;
+    enum shmc_status status = shmc_segment_extend(arena->data, size);
+    if (status == SHMC_NO_SPACE && size != end)
+        status = shmc_segment_extend(arena->data, end);
+    if (status == SHMC_OK) /* I3; pairs with the acquire in copy_root() */
+        shmc_store_release(&arena->super->file_size, arena->data->file_size);
+    return status;
+}
+
 /* Adds `count` pages behind the last one; they belong to nobody yet. */
 static enum shmc_status pages_grow(struct shmc_arena *arena, uint32_t count)
 {
     const uint64_t end = shmc_arena_high_water(arena) + (uint64_t)count * SHMC_PAGE;
     enum shmc_status status = pages_reserve(arena, arena->page_count + count);
 
+    if (status == SHMC_OK)
+        status = file_grow(arena, end);
     if (status != SHMC_OK)
         return status;
-    if (end > arena->data->max_size)
-        return SHMC_FULL;
-    if (end > arena->data->file_size) {
-        uint64_t step = arena->data->file_size / 16;
-        step = step > GROW_STEP ? GROW_STEP : step & ~(uint64_t)(SHMC_PAGE - 1);
-        uint64_t size = end + step;
-        if (size > arena->data->max_size)
-            size = arena->data->max_size;
-        status = shmc_segment_extend(arena->data, size);
-        if (status == SHMC_NO_SPACE) /* perhaps there is room for just what is needed */
-            status = shmc_segment_extend(arena->data, end);
-        if (status != SHMC_OK)
-            return status;
-        /* I3; pairs with the acquire in shmc_pin() */
-        shmc_store_release(&arena->super->file_size, arena->data->file_size);
-    }
     for (uint32_t i = 0; i < count; i++)
         page_to_nobody(arena, arena->page_count++);
     return SHMC_OK;
 }
 
+bool shmc_arena_short(const struct shmc_arena *arena)
+{
+    return arena->refused || shmc_arena_high_water(arena) + GROW_STEP > arena->data->max_size;
+}
+
+/* That after taking `count` pages the reserve is still there, in free pages or behind the last. */
+static enum shmc_status keep_reserve(struct shmc_arena *arena, uint32_t count)
+{
+    const uint64_t wanted = (uint64_t)count + arena->reserve;
+    enum shmc_status status = SHMC_OK;
+
+    if (!arena->may_use_reserve && wanted > arena->free_page_count)
+        status = file_grow(arena, shmc_arena_high_water(arena) +
+                                      (wanted - arena->free_page_count) * SHMC_PAGE);
+    arena->refused = status != SHMC_OK;
+    return status;
+}
+
 /* The first of `count` neighbouring pages that belong to nobody. */
 static enum shmc_status pages_find(struct shmc_arena *arena, uint32_t count, uint32_t *first)
 {
+    const enum shmc_status status = keep_reserve(arena, count); /* A5 */
     uint32_t run = 0;
 
+    if (status != SHMC_OK)
+        return status;
     if (arena->free_page_count >= count) {
         for (uint32_t i = arena->free_page_hint; i < arena->page_count; i++) {
             if (i % 64 == 0 && run == 0 && arena->free_pages[i / 64] == 0) {
@@ -406,6 +435,8 @@ enum shmc_status shmc_arena_create(struct shmc_arena *arena, struct shmc_segment
     arena->super = (struct shmc_super *)(void *)data->base;
     arena->heap = heap;
     arena->first_page = (uint32_t)(arena->super->arena_offset / SHMC_PAGE);
+    const uint64_t pages = data->max_size / SHMC_PAGE - arena->first_page;
+    arena->reserve = pages / 8 < 16 ? (uint32_t)(pages / 8) : 16;
     const size_t size = CLASS_COUNT * sizeof(uint32_t);
     arena->room = shmc_heap_resize(heap, NULL, 0, size);
     arena->reciprocal = shmc_heap_resize(heap, NULL, 0, size);

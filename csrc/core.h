@@ -245,6 +245,9 @@ struct shmc_arena {
     uint64_t used_bytes;  /* blocks handed out, limbo included */
     uint64_t reused_bytes;
     bool hold_pages;      /* a batch is open: pages stay with their class */
+    bool may_use_reserve; /* the open batch gives something back (A5) */
+    bool refused;         /* the last growth was */
+    uint32_t reserve;     /* pages that only such a batch may take */
 };
 
 enum shmc_status shmc_arena_create(struct shmc_arena *arena, struct shmc_segment *data,
@@ -258,6 +261,8 @@ uint64_t *shmc_arena_meta(const struct shmc_arena *arena, shmc_offset block);
 uint64_t shmc_arena_high_water(const struct shmc_arena *arena);
 /* Whether an offset is that of a block handed out once (verification). */
 bool shmc_arena_is_block(const struct shmc_arena *arena, shmc_offset block);
+/* Whether room is short: what is in limbo should be given back before a batch begins. */
+bool shmc_arena_short(const struct shmc_arena *arena);
 /* While held, no page changes its class (A3). */
 void shmc_arena_hold(struct shmc_arena *arena, bool hold);
 
@@ -341,6 +346,9 @@ enum shmc_status shmc_current(struct shmc_writer *writer, uint32_t resource, con
                               size_t key_length, shmc_word *value);
 enum shmc_status shmc_put(struct shmc_writer *writer, const struct shmc_change *change);
 enum shmc_status shmc_stage(struct shmc_writer *writer, const struct shmc_change *change);
+/* New outside values for an object that is there (key, emitted): no delta, the same version. For
+ * back-filling an index that was declared later. */
+enum shmc_status shmc_refill(struct shmc_writer *writer, struct shmc_change *change);
 /* The indices whose values come from outside, in order; returns how many. */
 size_t shmc_external_indices(const struct shmc_writer *writer, uint32_t resource,
                              uint32_t indices[SHMC_MAX_INDICES]);

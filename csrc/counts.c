@@ -70,6 +70,10 @@ enum shmc_status shmc_fresh_block(struct shmc_writer *writer, uint64_t size, uns
 
     if (status == SHMC_OK)
         status = shmc_arena_alloc(&writer->arena, size, block);
+    if ((status == SHMC_FULL || status == SHMC_NO_SPACE) && writer->limbo.count > 0) {
+        shmc_reclaim(writer); /* before giving up: what no pin needs any more */
+        status = shmc_arena_alloc(&writer->arena, size, block);
+    }
     if (status != SHMC_OK)
         return status;
     /* the low three bits of an offset are 0: room for what it is */

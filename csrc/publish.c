@@ -162,13 +162,21 @@ static void slot_count(struct shmc_writer *writer, uint64_t number, bool up)
 
 /* ---- the publication --------------------------------------------------------------------- */
 
+/* Something to wake up for: a change of objects or of state. A version alone is none, or a relist
+ * in which nothing changed would wake everybody. */
+static bool has_news(const struct shmc_wresource *resource)
+{
+    return resource->delta_count > 0 ||
+           (resource->dirty && (resource->saved == NULL || resource->saved->state != resource->state));
+}
+
 static void root_publish(struct shmc_writer *writer, uint64_t head, uint64_t tail)
 {
     const uint64_t generation = writer->generation + 1;
     struct shmc_root *root = &writer->super->roots[generation & (SHMC_ROOTS - 1)];
 
     for (uint32_t i = 0; i < writer->resource_count; i++) {
-        if (writer->resources[i].delta_count > 0)
+        if (has_news(&writer->resources[i]))
             shmc_store_racy(&writer->super->activity[i & (SHMC_ACTIVITY - 1)], generation);
     }
     shmc_store_racy(&root->generation, generation);
@@ -186,7 +194,7 @@ static void post(struct shmc_writer *writer)
     uint64_t interest = 0;
 
     for (uint32_t i = 0; i < writer->resource_count; i++) {
-        if (writer->resources[i].delta_count > 0)
+        if (has_news(&writer->resources[i]))
             interest |= UINT64_C(1) << (i & (SHMC_ACTIVITY - 1));
     }
     if (writer->seats != NULL && interest != 0)

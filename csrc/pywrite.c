@@ -242,6 +242,29 @@ static PyObject *hot_stage(PyObject *module, PyObject *const *arguments, Py_ssiz
     return put_one(arguments, count, shmc_stage);
 }
 
+/* (writer, resource, key, emitted) */
+static PyObject *hot_refill(PyObject *module, PyObject *arguments)
+{
+    unsigned long long address;
+    unsigned long resource;
+    PyObject *key, *emitted;
+    shmc_word words[SHMC_MAX_INDICES];
+    struct put put;
+
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "KkOO:refill", &address, &resource, &key, &emitted))
+        return NULL;
+    if (put_start(&put, address, resource, NULL) < 0 || put_key(&put, key) < 0)
+        return NULL;
+    put.emitted = emitted;
+    if (encode_emitted(&put, words) < 0)
+        return NULL;
+    const enum shmc_status status = shmc_refill(put.encoder->writer, &put.change);
+    if (status != SHMC_OK)
+        return shmc_hot_raise(status, "filling an index");
+    Py_RETURN_NONE;
+}
+
 /* ---- many ----------------------------------------------------------------------------------- */
 
 static PyObject *hot_put_many(PyObject *module, PyObject *arguments)
@@ -416,6 +439,8 @@ static PyMethodDef methods[] = {
                "a batch of one")},
     {"stage", (PyCFunction)(void (*)(void))hot_stage, METH_FASTCALL,
      PyDoc_STR("As put, for a replacement that is being prepared.")},
+    {"refill", hot_refill, METH_VARARGS,
+     PyDoc_STR("refill(writer, resource, key, emitted): other index values, no delta")},
     {"put_many", hot_put_many, METH_VARARGS,
      PyDoc_STR("put_many(writer, resource, iterable of (key, object, version)) -> changes")},
     {"apply", hot_apply, METH_VARARGS,

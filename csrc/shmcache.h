@@ -127,12 +127,20 @@ enum shmc_status shmc_declare_resource(struct shmc_writer *writer, const char *n
                                        size_t name_length, uint32_t *id);
 enum shmc_status shmc_find_resource(struct shmc_writer *writer, const char *name,
                                     size_t name_length, uint32_t *id);
-/* path: "spec.nodeName", "metadata.ownerReferences[*].uid", "metadata.labels" (emits k=v);
+/* An index of a resource. path: "spec.nodeName", "metadata.ownerReferences[*].uid", "metadata.labels" (emits k=v);
  * NULL: the values come from outside with each put. Existing objects are back-filled from a
- * path at once, as part of the open batch. */
+ * path at once, as part of the open batch; for values from outside the caller does it, by
+ * shmc_refill() of each object in the same batch. */
 enum shmc_status shmc_declare_index(struct shmc_writer *writer, uint32_t resource,
                                     const char *name, size_t name_length, const char *path,
                                     size_t path_length, uint32_t *index);
+enum shmc_state {
+    SHMC_ABSENT = 0, /* nothing is known of it yet, or it does not exist */
+    SHMC_LISTING,
+    SHMC_SYNCED,
+    SHMC_RETRYING, /* the source fails; what is there may age */
+    SHMC_STALED    /* too old to be relied on */
+};
 enum shmc_status shmc_set_state(struct shmc_writer *writer, uint32_t resource, uint64_t state);
 enum shmc_status shmc_set_version(struct shmc_writer *writer, uint32_t resource,
                                   const char *version, size_t length);

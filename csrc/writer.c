@@ -30,7 +30,7 @@ static uint64_t arena_start(uint64_t ring_slots)
 
 uint64_t shmc_data_minimum(const struct shmc_writer_settings *settings)
 {
-    return arena_start(settings->ring_slots) + 4 * SHMC_PAGE;
+    return arena_start(settings->ring_slots) + 8 * SHMC_PAGE;
 }
 
 static bool settings_valid(const struct shmc_writer_settings *settings)
@@ -129,6 +129,7 @@ enum shmc_status shmc_writer_create(struct shmc_segment *data, struct shmc_segme
 enum shmc_status shmc_drop_window(struct shmc_writer *writer)
 {
     writer->drop_window = true;
+    writer->arena.may_use_reserve = true; /* A5 */
     const enum shmc_status status = publish_forced(writer);
     writer->drop_window = false;
     return status;
@@ -231,6 +232,8 @@ enum shmc_status shmc_begin(struct shmc_writer *writer)
 {
     if (writer->in_batch)
         return SHMC_BUSY;
+    if (shmc_arena_short(&writer->arena)) /* while pages may still change their class */
+        shmc_reclaim(writer);
     writer->in_batch = true;
     writer->poisoned = writer->pending_overflow = false;
     writer->pending_count = 0;
@@ -257,6 +260,7 @@ static void batch_end(struct shmc_writer *writer)
         resource->delta_count = 0;
     }
     writer->in_batch = false;
+    writer->arena.may_use_reserve = false;
     shmc_arena_hold(&writer->arena, false);
 }
 
@@ -453,9 +457,6 @@ enum shmc_status shmc_declare_index(struct shmc_writer *writer, uint32_t id, con
         if (word_is(writer, resource->indices[i].name, name, name_length))
             return SHMC_INVALID;
     }
-    /* values from outside stand in each object's extra: they cannot come later */
-    if (path == NULL && resource->count > 0)
-        return SHMC_INVALID;
     status = touch(writer, resource);
     if (status == SHMC_OK)
         status = index_room(writer, resource);
@@ -594,9 +595,17 @@ static enum shmc_status count_entry(struct shmc_writer *writer, const struct shm
     return status;
 }
 
+/* An entry's version: extra itself, or its first element. */
+static shmc_word version_of(const struct shmc_writer *writer, shmc_word extra)
+{
+    if (shmc_tag(extra) != SHMC_TAG_ARRAY)
+        return extra;
+    return shmc_load_at(&writer->span, shmc_block_of(extra) + 8);
+}
+
 /* Puts words that are alive in place of whatever the key has; the last look-up was of it. */
 static enum shmc_status put_words(struct shmc_writer *writer, uint32_t id,
-                                  const struct shmc_entry *entry)
+                                  const struct shmc_entry *entry, bool silent)
 {
     struct shmc_wresource *resource = &writer->resources[id];
     const struct shmc_entry old = writer->path.entry; /* zeros if there is none */
@@ -616,21 +625,20 @@ static enum shmc_status put_words(struct shmc_writer *writer, uint32_t id,
                                      old.words[1], old.words[2], entry->words[1],
                                      entry->words[2]);
     }
-    shmc_word version = entry->words[2];
-    if (shmc_tag(version) == SHMC_TAG_ARRAY)
-        version = shmc_load_at(&writer->span, shmc_block_of(version) + 8);
+    if (status != SHMC_OK || silent)
+        return status;
     const struct shmc_pending change = {
         .resource = id,
         .kind = existed ? SHMC_MODIFIED : SHMC_ADDED,
         .key = existed ? old.words[0] : entry->words[0],
-        .version = version,
+        .version = version_of(writer, entry->words[2]),
         .old_value = old.words[1],
         .new_value = entry->words[1],
         .shard = shard_of(writer, entry->words[1]),
         .charge = existed ? writer->fresh_bytes + 64 : 64,
     };
     writer->fresh_bytes = 0;
-    return status == SHMC_OK ? pending_add(writer, &change) : status;
+    return pending_add(writer, &change);
 }
 
 enum shmc_status shmc_put_entry(struct shmc_writer *writer, uint32_t id,
@@ -642,7 +650,8 @@ enum shmc_status shmc_put_entry(struct shmc_writer *writer, uint32_t id,
     shmc_word value;
     const enum shmc_status status = shmc_current(writer, id, key, length, &value);
 
-    return status == SHMC_OK || status == SHMC_NOT_FOUND ? put_words(writer, id, entry) : status;
+    return status == SHMC_OK || status == SHMC_NOT_FOUND ? put_words(writer, id, entry, false)
+                                                         : status;
 }
 
 /* version alone, or [version, values ...] where indices take values from outside. */
@@ -691,8 +700,27 @@ enum shmc_status shmc_put(struct shmc_writer *writer, const struct shmc_change *
         status = make_entry(writer, change, &entry);
     if (status != SHMC_OK)
         return status; /* what was made is swept with the batch */
-    return poison(writer, change->looked_up ? put_words(writer, change->resource, &entry)
-                                            : shmc_put_entry(writer, change->resource, &entry));
+    return poison(writer, change->looked_up
+                              ? put_words(writer, change->resource, &entry, false)
+                              : shmc_put_entry(writer, change->resource, &entry));
+}
+
+enum shmc_status shmc_refill(struct shmc_writer *writer, struct shmc_change *change)
+{
+    struct shmc_entry entry = {{0}};
+    enum shmc_status status = usable(writer, change->resource);
+
+    if (status == SHMC_OK)
+        status = shmc_current(writer, change->resource, change->key, change->key_length,
+                              &change->value);
+    if (status != SHMC_OK)
+        return status;
+    change->version = version_of(writer, writer->path.entry.words[2]);
+    entry.words[0] = writer->path.entry.words[0];
+    entry.words[1] = change->value;
+    status = make_extra(writer, change, &entry.words[2]);
+    return status == SHMC_OK ? poison(writer, put_words(writer, change->resource, &entry, true))
+                             : status;
 }
 
 enum shmc_status shmc_stage(struct shmc_writer *writer, const struct shmc_change *change)
@@ -755,6 +783,7 @@ enum shmc_status shmc_delete(struct shmc_writer *writer, uint32_t id, const char
         status = touch(writer, &writer->resources[id]);
     if (status != SHMC_OK)
         return status;
+    writer->arena.may_use_reserve = true; /* A5 */
     return poison(writer, delete_words(writer, id, bytes, length, word, flags));
 }
 

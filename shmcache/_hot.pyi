@@ -195,6 +195,20 @@ def put(
     emitted: tuple[tuple[str, ...], ...] | None,
     /,
 ) -> bool: ...
+def put_now(
+    writer: int,
+    resource: int,
+    key: str,
+    obj: Any,
+    version: str | None,
+    shard: int,
+    emitted: tuple[tuple[str, ...], ...] | None,
+    now_ns: int,
+    /,
+) -> bool: ...
+def refill(
+    writer: int, resource: int, key: str, emitted: tuple[tuple[str, ...], ...], /
+) -> None: ...
 def stage(
     writer: int,
     resource: int,

@@ -142,8 +142,8 @@ class Batches:
             if self._depth == 0:
                 lib.shmc_abort(self._handle)  # type: ignore[arg-type]
                 self._roll_back()
-            elif whole:
-                self._doomed = error
+            elif whole or isinstance(error, CacheFull | MemoryError):
+                self._doomed = error  # the core may have stopped in the middle of a change
             if type(error) is not CacheFull or not doing or error.__cause__ is not None:
                 return None
             text = str(error)

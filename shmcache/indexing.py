@@ -1,17 +1,23 @@
 """Index functions: values of an index that no path can name, computed in the writer.
 
 A function is given the object and returns a str, several, or nothing. One that raises leaves
-that object without values in that index: the failure is logged and counted, all else goes on.
+that object without values in that index: the failure is counted, and logged once for each kind of
+error; all else goes on.
 """
 
 from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
+from shmcache import _hot, _native
+from shmcache._native import NULL, check, ffi, lib
 from shmcache.settings import Emit, IndexSpec
+
+if TYPE_CHECKING:
+    from shmcache.mapping import Segments
 
 logger = logging.getLogger(__name__)
 
@@ -37,11 +43,12 @@ def resolve(index: str, spec: IndexSpec) -> Emit | None:
 class Functions:
     """The index functions of one resource, in the order of their declaration."""
 
-    __slots__ = ("_emits", "failures", "resource")
+    __slots__ = ("_emits", "_seen", "failures", "resource")
 
     def __init__(self, resource: str) -> None:
         self.resource = resource
         self.failures = 0
+        self._seen: set[tuple[str, type[Exception]]] = set()
         self._emits: list[tuple[str, Emit]] = []
 
     def __len__(self) -> int:
@@ -62,9 +69,11 @@ class Functions:
     def _one(self, index: str, emit: Emit, key: str, obj: Any) -> tuple[str, ...]:
         try:
             return values_of(emit(obj))
-        except Exception:
+        except Exception as error:
             self.failures += 1
-            logger.exception("%s: index %s fails on %s", self.resource, index, key)
+            if (index, type(error)) not in self._seen:  # the rest is only counted
+                self._seen.add((index, type(error)))
+                logger.exception("%s: index %s fails on %s", self.resource, index, key)
             return ()
 
 
@@ -79,6 +88,22 @@ def values_of(answer: str | Iterable[str] | None) -> tuple[str, ...]:
         if not isinstance(value, str):
             raise TypeError(f"an index value must be a str, not {value!r}")
     return values
+
+
+def published(segments: Segments, number: int) -> Iterator[tuple[str, Any]]:
+    """(key, View) of each object of resource `number`, for the process that writes it.
+
+    Without a seat, since the writer reclaims nothing while its own batch is open.
+    """
+    made = ffi.new("struct shmc_reader **")
+    check(lib.shmc_reader_create(segments.data, NULL, made), "reading what is there")
+    reader = _hot.Reader(
+        _native.address(made[0]), segments, lambda: lib.shmc_reader_destroy(made[0])
+    )
+    try:
+        yield from _hot.Resource(reader, number).items()
+    finally:
+        reader.close()
 
 
 def identity(obj: Mapping[str, Any]) -> tuple[str, str | None, int]:

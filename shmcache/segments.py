@@ -159,19 +159,31 @@ class Place:
                 self._lock(fd)
                 found = os.fstat(fd)
                 if self.location.identity(name) == (found.st_dev, found.st_ino):
-                    os.ftruncate(fd, 0)
-                    os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+                    self._sign(fd)
                     return fd
             except BaseException:
                 os.close(fd)
                 raise
             os.close(fd)  # the file was removed between opening and locking
 
+    def _sign(self, fd: int) -> None:
+        """Writes our pid into the lock file. For display only: it may do without."""
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        except OSError as error:
+            if error.errno != 28:  # ENOSPC
+                raise
+
     def _open_lock(self, name: str) -> int:
         try:
             return self.location.create(name, 0o600)
         except FileExistsError:
             pass
+        except OSError as error:
+            if error.errno == 28:  # ENOSPC
+                raise self.full(0) from error
+            raise
         try:
             fd = self.location.open(name, writable=True)
         except FileNotFoundError:

@@ -12,6 +12,8 @@ from typing import Any, TypedDict
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MAX_ARENA = 32 * GIB
+PAGE = 16 * KIB  # of the arena, which is a whole number of them
+MIN_SLOTS, MAX_SLOTS = 8, 1 << 24
 MAX_SEATS = 1024
 MAX_INDICES = 32
 MAX_NAME = 255
@@ -115,11 +117,12 @@ class WriterSettings:
     def __post_init__(self) -> None:
         for name in ("arena_max", "ring_bytes", "garbage_max"):
             object.__setattr__(self, name, parse_size(getattr(self, name), name))
-        _between("ring_slots", self.ring_slots, 2, 1 << 28)
+        _between("ring_slots", self.ring_slots, MIN_SLOTS, MAX_SLOTS)
         if not _is_power_of_two(self.ring_slots):
             raise ValueError(f"ring_slots must be a power of two, not {self.ring_slots:,}")
         least = MIB + 64 * self.ring_slots
         _between("arena_max", int(self.arena_max), least, MAX_ARENA)
+        object.__setattr__(self, "arena_max", int(self.arena_max) // PAGE * PAGE)
         _between("seats", self.seats, 1, MAX_SEATS)
         if self.mode & ~0o644 or self.mode & 0o600 != 0o600:
             raise ValueError(

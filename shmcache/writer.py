@@ -10,18 +10,18 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Self
 
 from shmcache import _hot, _native
 from shmcache._native import NULL, check, ffi, lib
 from shmcache.batches import Batches
-from shmcache.errors import BusyError, CorruptSegment, ShmCacheError
-from shmcache.indexing import Functions, identity, resolve
+from shmcache.errors import BusyError, CacheFull, CorruptSegment, ShmCacheError
+from shmcache.indexing import Functions, identity, published, resolve
 from shmcache.mapping import Fresh
 from shmcache.segments import Place, boot_id
 from shmcache.settings import IndexSpec, Resource, WriterSettings, check_index_spec, check_label
@@ -112,6 +112,8 @@ class Writer(Batches):
     ) -> bool:
         """Stores one object under `key`; whether that changed anything."""
         declared = self._declared.get(resource) or self._resource(resource)
+        if not declared.functions and self._depth == 0:
+            return self._put_now(declared, key, obj, version, shard)
         self._begin()
         try:
             emitted = self._emit(declared, key, obj) if declared.functions else None
@@ -123,6 +125,20 @@ class Writer(Batches):
             raise
         self._end()
         return changed
+
+    def _put_now(
+        self, declared: Declared, key: str, obj: Any, version: str | None, shard: int
+    ) -> bool:
+        """put() as a batch of its own, in one call: what a watch event costs."""
+        self._enter()
+        try:
+            return _hot.put_now(
+                self._address, declared.id, key, obj, version, shard, None, monotonic_ns()
+            )
+        except CacheFull as error:
+            raise self._explained(f"{declared.name}: {error}") from error
+        finally:
+            self._lock.release()
 
     def put_many(self, resource: str, items: Iterable[tuple[str, Any, str | None]]) -> int:
         """Stores (key, object, version) each, as one generation; how many changed anything."""
@@ -218,13 +234,25 @@ class Writer(Batches):
     def add_index(self, resource: str, index: str, spec: IndexSpec) -> None:
         """Declares one more index and fills it from the objects that are there, as one generation.
 
-        `spec`: a path, or a function ("module:function" too) while the resource is empty.
+        `spec`: a path, or a function ("module:function" too), which is then called for each object;
+        a function cannot come inside a batch, whose objects nobody can read yet.
         """
         check_label("an index's name", index)
         check_index_spec(index, spec)
         declared = self._resource(resource)
+        emit = resolve(index, spec)
         with self._change(resource, whole=True) as handle:
-            self._declare_index(handle, declared, index, resolve(index, spec) or spec)
+            if emit is not None and self._depth > 1:
+                raise ShmCacheError(f"{resource}: an index by a function cannot come in a batch")
+            self._declare_index(handle, declared, index, emit or spec)
+            if emit is not None:
+                self._refill(declared)
+
+    def _refill(self, declared: Declared) -> None:
+        """The values of all index functions, for each object that is there, in the open batch."""
+        assert self._segments is not None
+        for key, obj in published(self._segments, declared.id):
+            _hot.refill(self._address, declared.id, key, self._emit(declared, key, obj))
 
     def _declare_index(
         self,
@@ -238,8 +266,8 @@ class Writer(Batches):
         status = lib.shmc_declare_index(handle, declared.id, name, len(name), *path, found)
         if status == _native.INVALID:
             raise ValueError(
-                f"{declared.name}: index {index} cannot be declared: the name is taken, the path "
-                f"{spec!r} is none, or it is a function and objects are there already"
+                f"{declared.name}: index {index} cannot be declared: the name is taken, or the "
+                f"path {spec!r} is none"
             )
         check(status, f"{declared.name}: declaring index {index}")
         if not isinstance(spec, str):
@@ -292,7 +320,7 @@ class Writer(Batches):
         with self._lock:
             if self._handle is None:
                 return False
-            status = lib.shmc_tend(self._handle, time.monotonic_ns())
+            status = lib.shmc_tend(self._handle, monotonic_ns())
         if status != self._tended:
             self._tended = status
             if status:

@@ -19,7 +19,7 @@ static void segment_memory(struct shmc_segment *segment, uint64_t size, int fd)
         .base = memory, .max_size = size, .file_size = size, .fd = fd, .writable = 1};
 }
 
-void core_create(struct core *core, struct core_options options)
+void core_create_seeded(struct core *core, struct core_options options, uint64_t seed)
 {
     struct shmc_writer_settings settings = {
         .max_size = (options.size + SHMC_PAGE - 1) / SHMC_PAGE * SHMC_PAGE,
@@ -30,6 +30,7 @@ void core_create(struct core *core, struct core_options options)
         .seed = 11,
     };
 
+    test_seed = seed;
     memset(core, 0, sizeof *core);
     core->seat_count = options.seat_count != 0 ? options.seat_count : 4;
     segment_memory(&core->data, settings.max_size, -1);

@@ -26,7 +26,11 @@ struct core_options {
     uint64_t seat_count; /* 0 = 4 */
 };
 
-void core_create(struct core *core, struct core_options options);
+void core_create_seeded(struct core *core, struct core_options options, uint64_t seed);
+static inline void core_create(struct core *core, struct core_options options)
+{
+    core_create_seeded(core, options, test_seed); /* each file has a test_seed of its own */
+}
 void core_destroy(struct core *core);
 
 /* shmc_check(), and the charges of the window. */

@@ -15,8 +15,8 @@
  *   NO_POST_COUNT    4 of 5, 0 of 5  3,192 to 112,353
  *   NO_READER_FENCE  never: announcing ends with a locked instruction, and x86 takes that
  *                    for a full fence
- * So luck is needed here. What catches them surely is test_wake.c (NO_RECHECK,
- * NO_POST_COUNT) and stress_pin.c (both fences).
+ * So luck is needed here. test_wake.c caught NO_ANNOUNCE, NO_RECHECK and NO_POST_COUNT in 5 of 5
+ * runs each; stress_pin.c is the better test of the fences.
  */
 #include <sys/resource.h>
 

@@ -213,9 +213,10 @@ static struct figures figures(void)
     };
 
     memcpy(&now.root, &writer->super->roots[latest & (SHMC_ROOTS - 1)], sizeof now.root);
-    /* what may differ: pages that were touched, tables that grew, blocks used again */
+    /* what may differ: pages that were touched, tables that grew, blocks used again, and what
+     * was given back before the batch could fail for want of room */
     now.stats.high_water_bytes = now.stats.free_bytes = now.stats.private_bytes = 0;
-    now.stats.reused_bytes = 0;
+    now.stats.reused_bytes = now.stats.limbo_bytes = now.stats.floor = 0;
     return now;
 }
 

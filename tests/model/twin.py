@@ -102,9 +102,7 @@ class Twin:
     def declare(self, name: str, indices: dict[str, str | None]) -> None:
         self.resources[name] = TwinResource(len(self.resources), dict(indices))
 
-    def put(
-        self, name: str, key: str, obj: Any, version: str | None, emitted: Any = ()
-    ) -> bool:
+    def put(self, name: str, key: str, obj: Any, version: str | None, emitted: Any = ()) -> bool:
         resource = self.resources[name]
         new = Entry(orjson.dumps(obj), version or "", tuple(map(tuple, emitted)))
         old = resource.entries.get(key)
@@ -162,7 +160,7 @@ class Twin:
         self.resources = saved
         self._pending.clear()
 
-    # ---- what must be seen ------------------------------------------------------------------------
+    # ---- what must be seen ----------------------------------------------------------------------
 
     @property
     def head(self) -> int:

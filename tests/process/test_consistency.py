@@ -1,4 +1,4 @@
-"""Invariant tested: nobody, in whatever process or thread, ever sees half of a batch or of a replace.
+"""Invariant tested: nobody, in whatever process or thread, ever sees half of a batch or replace.
 
 Every object carries the number of the batch that wrote it. A snapshot must show one number in all
 objects of all resources, and its indices must say the same; deltas of one generation carry one
@@ -58,7 +58,7 @@ def write(writer: shmcache.Writer, number: int) -> None:
                 writer.set_state(name, number, str(number))
 
 
-# ---- readers -----------------------------------------------------------------------------------------
+# ---- readers ------------------------------------------------------------------------------------
 
 
 def check_resource(resource: shmcache.CachedResource, count: int) -> int:

@@ -38,7 +38,7 @@ def small(name: str) -> Iterator[shmcache.Writer]:
         made.check()
 
 
-# ---- readers that die --------------------------------------------------------------------------------
+# ---- readers that die ---------------------------------------------------------------------------
 
 
 def holder(pipe: Connection, name: str) -> None:
@@ -114,7 +114,8 @@ def test_readers_killed_at_random_moments_keep_nothing(
     for _ in range(KILLS // 4):
         with Worker("fork", reader_of_everything, small.name) as worker:
             assert worker.hear() == "ready"
-            for number in range(number, number + rng.randrange(1, 200)):
+            for _ in range(rng.randrange(1, 200)):
+                number += 1
                 small.put("pods", f"k{number % 3}", big(number))
                 small.put("nodes", "a", {"n": number})
             worker.kill()
@@ -126,7 +127,7 @@ def test_readers_killed_at_random_moments_keep_nothing(
     small.check()
 
 
-# ---- readers that stop ----------------------------------------------------------------------------
+# ---- readers that stop --------------------------------------------------------------------------
 
 
 def slow_reader(pipe: Connection, name: str) -> None:
@@ -135,6 +136,8 @@ def slow_reader(pipe: Connection, name: str) -> None:
         view, cursor = cache["pods"]["a"], cache.follow()
         pipe.send(cache.seat)
         pipe.recv()
+        known: Any
+        taken: Any
         try:
             known = view.to_dict() == big(0)
         except StaleObjectError:
@@ -189,7 +192,7 @@ def test_a_reader_stopped_for_less_than_that_misses_nothing(small: shmcache.Writ
         assert [5] == worker.hear()
 
 
-# ---- writers ---------------------------------------------------------------------------------------
+# ---- writers ------------------------------------------------------------------------------------
 
 
 def owner(pipe: Connection, name: str) -> None:
@@ -216,9 +219,7 @@ def numbers_in(cache: shmcache.Cache) -> int:
     return int(number)
 
 
-def test_a_writer_killed_at_any_moment_leaves_a_whole_state(
-    name: str, rng: random.Random
-) -> None:
+def test_a_writer_killed_at_any_moment_leaves_a_whole_state(name: str, rng: random.Random) -> None:
     seen = []
     for _ in range(max(3, KILLS // 4)):
         with Worker("fork", owner, name) as worker, ExitStack() as stack:
@@ -298,7 +299,7 @@ def begetter(pipe: Connection, name: str) -> None:
         pipe.send("dying")
         os.kill(os.getpid(), 9)
 
-    Place.publish = die  # type: ignore[method-assign]
+    Place.publish = die  # type: ignore[method-assign, assignment]
     shmcache.Writer(name, ["pods"])
 
 

@@ -49,7 +49,7 @@ def outcome(name: str) -> Any:
         return type(error).__name__, str(error)
 
 
-# ---- users -----------------------------------------------------------------------------------------
+# ---- users --------------------------------------------------------------------------------------
 
 
 def attacher(pipe: Connection, name: str, uid: int, trusted: list[int]) -> None:
@@ -165,18 +165,18 @@ def test_a_directory_is_made_and_its_files_have_their_modes(tmp_path: Path, mask
         os.umask(before)
 
 
-# ---- what is planted or broken ---------------------------------------------------------------------------
+# ---- what is planted or broken ------------------------------------------------------------------
 
 
 @pytest.fixture
-def copied(tmp_path: Path) -> Iterator[Path]:
+def copied(tmp_path: Path) -> Path:
     """A cache in a directory, which can be broken at will: its writer works on the original."""
     with shmcache.Writer(
         str(tmp_path / "original"), ["pods"], arena_max="4MiB", ring_slots=64
     ) as writer:
         writer.put_many("pods", [(f"k{n}", {"n": n, "text": "x" * n}, None) for n in range(100)])
         shutil.copytree(tmp_path / "original", tmp_path / "copy")
-    yield tmp_path / "copy"
+    return tmp_path / "copy"
 
 
 def file_of(copied: Path, end: str) -> Path:
@@ -317,9 +317,7 @@ def test_another_pointer_is_refused_with_its_reason(copied: Path, text: str) -> 
     _, data, seats, _ = path.read_text().split()
     path.write_text(text.format(data=data, seats=seats) + "\n")
 
-    with pytest.raises(
-        (LayoutMismatch, CorruptSegment, SegmentNotFound), match=r"cache|shmcache"
-    ):
+    with pytest.raises((LayoutMismatch, CorruptSegment, SegmentNotFound), match=r"cache|shmcache"):
         shmcache.attach(str(copied))
 
 

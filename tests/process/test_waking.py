@@ -132,7 +132,7 @@ def test_no_wake_up_is_lost_in_many_rounds(writer: shmcache.Writer) -> None:
             assert [n, n] == hear_all([one, two])
 
 
-# ---- signals ---------------------------------------------------------------------------------------
+# ---- signals ------------------------------------------------------------------------------------
 
 
 class _FromHandler(Exception):

@@ -241,9 +241,10 @@ class Writer(Batches):
         check_index_spec(index, spec)
         declared = self._resource(resource)
         emit = resolve(index, spec)
-        with self._change(resource, whole=True) as handle:
-            if emit is not None and self._depth > 1:
+        with self._turn():
+            if emit is not None and self._depth:
                 raise ShmCacheError(f"{resource}: an index by a function cannot come in a batch")
+        with self._change(resource, whole=True) as handle:
             self._declare_index(handle, declared, index, emit or spec)
             if emit is not None:
                 self._refill(declared)

@@ -169,7 +169,7 @@ static void test_values_with_every_byte(void)
         size_t length;
     } values[] = {{"", 0}, {"\0", 1}, {"\0\0", 2}, {"\0a", 2}, {"\1", 1}, {"\1\1", 2},
                   {"\2", 1}, {"a", 1}, {"a\0", 2}, {"a\0b", 3}, {"a\1", 2}, {"a\1b", 3},
-                  {"a\1\1 long enough for a block", 28}, {"a\2", 2}, {"ab", 2}};
+                  {"a\1\1 long enough for a block", 27}, {"a\2", 2}, {"ab", 2}};
     shmc_word words[16], emitted, list;
 
     start();

@@ -137,7 +137,6 @@ def test_a_string_that_no_arena_holds_is_refused(small: shmcache.Writer) -> None
         assert 2 == cache["pods"]["k" * 65_536]["n"]
 
 
-@pytest.mark.xfail(raises=CacheFull, reason="path copies need room; nothing is set aside for them")
 def test_deleting_from_a_full_arena_needs_no_help(
     small: shmcache.Writer, rng: random.Random
 ) -> None:

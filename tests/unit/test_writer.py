@@ -338,11 +338,32 @@ def test_an_index_that_cannot_be_leaves_no_trace(
     for spec in ("no.such.module:f", f"{__name__}:UNLUCKY", "a..b", ""):
         with pytest.raises((ImportError, TypeError, ValueError)):
             writer.add_index("pods", "new", spec)
-    with pytest.raises(ValueError, match="objects are there"):
+    with writer.batch(), pytest.raises(ShmCacheError, match="batch"):
         writer.add_index("pods", "new", zones)
 
     assert ("node",) == cache["pods"].indices
     writer.put("pods", "b", {})
+
+
+def test_a_function_declared_late_is_asked_for_each_object_that_is_there(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    for n in range(300):
+        writer.put("pods", f"p{n:03}", {"n": n, "metadata": {}}, str(n))
+    head = cache.follow()
+
+    writer.add_index("pods", "tens", lambda pod: [f"t{pod['n'] // 10}", "all"])
+    writer.add_index("pods", "even", lambda pod: None if pod["n"] % 2 else "yes")
+
+    assert [] == head.take()  # nothing changed but what can be asked
+    assert list(range(40, 50)) == [pod["n"] for pod in cache["pods"].by_index("tens", "t4")]
+    assert 300 == len(cache["pods"].by_index("tens", "all"))
+    assert 150 == len(cache["pods"].by_index("even", "yes"))
+    writer.put("pods", "p040", {"n": 7}, "301")
+    assert 7 in [pod["n"] for pod in cache["pods"].by_index("tens", "t0")][7:]
+    writer.delete("pods", "p041")
+    assert list(range(42, 50)) == [pod["n"] for pod in cache["pods"].by_index("tens", "t4")]
+    writer.check()
 
 
 def test_an_unknown_resource_or_index_names_the_known(

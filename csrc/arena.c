@@ -19,7 +19,8 @@
  *       is freed only where the batch forgets it: its pages go at once.
  *   A4  every page below page_count has memory behind it.
  *   A5  some pages that belong to nobody stay in reserve, with memory behind them: a full
- *       arena must be able to delete, and to delete it must build new nodes.
+ *       arena must be able to delete, and to delete it must build new nodes. A page for
+ *       each class: nodes that shrink pass through all of them (fewer in a small arena).
  */
 #include <stdlib.h>
 
@@ -436,7 +437,7 @@ enum shmc_status shmc_arena_create(struct shmc_arena *arena, struct shmc_segment
     arena->heap = heap;
     arena->first_page = (uint32_t)(arena->super->arena_offset / SHMC_PAGE);
     const uint64_t pages = data->max_size / SHMC_PAGE - arena->first_page;
-    arena->reserve = pages / 8 < 16 ? (uint32_t)(pages / 8) : 16;
+    arena->reserve = pages / 8 < CLASS_COUNT ? (uint32_t)(pages / 8) : CLASS_COUNT;
     const size_t size = CLASS_COUNT * sizeof(uint32_t);
     arena->room = shmc_heap_resize(heap, NULL, 0, size);
     arena->reciprocal = shmc_heap_resize(heap, NULL, 0, size);

@@ -4,7 +4,8 @@
  *
  * The walk counts how many words lead to each block, in private memory of half the
  * arena's size, and compares: counts with the writer's (C1), membership with the table
- * of equals (T1), bytes with the accounting (I7), order with the trees (N1..N4).
+ * of equals (T1), bytes with the accounting (I7), order with the trees (N1..N4), the
+ * directory with the primary tree (D1..D3).
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -275,6 +276,80 @@ static bool check_order(struct walk *walk, const struct shmc_tree_kind *kind, sh
     return true;
 }
 
+/* ---- directories ------------------------------------------------------------------------------ */
+
+/* D1 and D2 for one entry of a bucket. */
+static bool check_place(struct walk *walk, const struct shmc_wresource *resource,
+                        const struct shmc_directory_node *bucket, uint64_t index)
+{
+    const struct shmc_span *span = span_of(walk);
+    const uint64_t hash = shmc_load_at(span, bucket->words + index * 8);
+    const shmc_word key = shmc_load_at(span, bucket->words + (bucket->count + index) * 8);
+    const shmc_word value = shmc_load_at(span, bucket->words + (2 * bucket->count + index) * 8);
+    struct shmc_string string;
+    struct shmc_entry entry;
+    shmc_word found;
+    uint8_t buffer[8];
+    size_t length;
+
+    if (!shmc_string_open(span, key, &string))
+        return fail(walk, "D1: a broken key in a directory");
+    const uint8_t *bytes = shmc_word_bytes(walk->writer, key, buffer, &length);
+    if (shmc_tree_find(span, &shmc_primary, resource->primary, bytes, length, &entry) != SHMC_OK ||
+        entry.words[0] != key || entry.words[1] != value)
+        return fail(walk, "D1: a directory says something else than the primary tree");
+    if (shmc_key_hash(walk->writer->super->instance, bytes, length) != hash ||
+        shmc_directory_find(span, resource->directory, hash, bytes, length, &found) != SHMC_OK ||
+        found != value)
+        return fail(walk, "D2: an entry of a directory lies where nobody finds it");
+    return true;
+}
+
+static bool check_directory_node(struct walk *walk, const struct shmc_wresource *resource,
+                                 shmc_offset offset, struct shmc_list *nodes, uint64_t *entries)
+{
+    struct shmc_directory_node node;
+    uint64_t children = 0;
+
+    if (!see_node(walk, offset))
+        return false;
+    if (!shmc_directory_node(span_of(walk), offset, &node))
+        return fail(walk, "D3: a broken node of a directory at %#llx", (unsigned long long)offset);
+    for (uint64_t i = 0; i < node.count; i++) {
+        if (!node.inner) {
+            if (!check_place(walk, resource, &node, i))
+                return false;
+            continue;
+        }
+        const shmc_offset child = shmc_load_at(span_of(walk), node.words + i * 8);
+        if (child != 0 && shmc_list_push(&walk->heap, nodes, child) != SHMC_OK)
+            return fail(walk, "no memory to check");
+        children += child != 0;
+    }
+    *entries += node.inner ? 0 : node.count;
+    return !node.inner || children > 0 || fail(walk, "D3: an inner node without children");
+}
+
+static bool check_directory(struct walk *walk, const struct shmc_wresource *resource)
+{
+    struct shmc_list nodes = {0};
+    uint64_t entries = 0;
+    bool ok = true;
+
+    if (resource->directory != 0 &&
+        shmc_list_push(&walk->heap, &nodes, resource->directory) != SHMC_OK)
+        return fail(walk, "no memory to check");
+    while (ok && nodes.count > 0) {
+        const shmc_offset offset = nodes.items[--nodes.count];
+        ok = check_directory_node(walk, resource, offset, &nodes, &entries);
+    }
+    shmc_list_free(&walk->heap, &nodes);
+    if (ok && entries != resource->count)
+        return fail(walk, "D1: a directory of %llu entries for %llu objects",
+                    (unsigned long long)entries, (unsigned long long)resource->count);
+    return ok;
+}
+
 /* ---- roots ----------------------------------------------------------------------------------- */
 
 static bool check_resource(struct walk *walk, const struct shmc_wresource *resource)
@@ -287,7 +362,8 @@ static bool check_resource(struct walk *walk, const struct shmc_wresource *resou
     }
     if (!see_node(walk, resource->record) ||
         !check_tree(walk, &shmc_primary, resource->primary, resource->count) ||
-        !check_order(walk, &shmc_primary, resource->primary, 0))
+        !check_order(walk, &shmc_primary, resource->primary, 0) ||
+        !check_directory(walk, resource))
         return false;
     for (uint32_t i = 0; i < resource->index_count; i++) {
         const struct shmc_windex *index = &resource->indices[i];

@@ -202,6 +202,13 @@ enum shmc_status shmc_tree_find(const struct shmc_span *span, const struct shmc_
                                 shmc_offset top, const uint8_t *key, size_t length,
                                 struct shmc_entry *entry);
 
+/* ---- directory.c: looking up by hash ------------------------------------------------------- */
+
+uint64_t shmc_key_hash(uint64_t instance, const uint8_t *bytes, size_t length);
+/* OK, NOT_FOUND, or CORRUPT as shmc_tree_find(). */
+enum shmc_status shmc_directory_find(const struct shmc_span *span, shmc_offset top, uint64_t hash,
+                                     const uint8_t *key, size_t length, shmc_word *value);
+
 struct shmc_cursor {
     const struct shmc_span *span;
     const struct shmc_tree_kind *kind;

@@ -83,9 +83,34 @@ enum shmc_status shmc_fresh_block(struct shmc_writer *writer, uint64_t size, uns
     return SHMC_OK;
 }
 
-enum shmc_status shmc_node_replaced(struct shmc_writer *writer, shmc_offset block)
+/* ---- nodes ------------------------------------------------------------------------------- */
+
+enum shmc_status shmc_node_alloc(struct shmc_writer *writer, uint64_t size, shmc_offset *node)
 {
-    return shmc_list_push(&writer->heap, &writer->undo.retired, block);
+    const enum shmc_status status = shmc_fresh_block(writer, size, SHMC_FRESH_NODE, node);
+
+    if (status == SHMC_OK)
+        writer->node_bytes += shmc_arena_block_size(&writer->arena, *node);
+    return status;
+}
+
+enum shmc_status shmc_node_replaced(struct shmc_writer *writer, shmc_offset node)
+{
+    return shmc_list_push(&writer->heap, &writer->undo.retired, node);
+}
+
+bool shmc_node_is_fresh(const struct shmc_writer *writer, shmc_offset node)
+{
+    return shmc_load_at(&writer->span, node + 8) > writer->generation;
+}
+
+enum shmc_status shmc_node_drop(struct shmc_writer *writer, shmc_offset node)
+{
+    if (!shmc_node_is_fresh(writer, node))
+        return shmc_node_replaced(writer, node);
+    writer->node_bytes -= shmc_arena_block_size(&writer->arena, node);
+    shmc_arena_free(&writer->arena, node);
+    return SHMC_OK;
 }
 
 /* ---- children ------------------------------------------------------------------------ */
@@ -135,7 +160,7 @@ static void block_down(struct shmc_writer *writer, struct dead *dead, unsigned t
         *meta -= 1;
         return;
     }
-    table_remove(writer, tag, block); /* C3; before its shape can go */
+    SHMC_UNLESS(NO_TABLE_REMOVE, table_remove(writer, tag, block)); /* C3; before its shape goes */
     *meta = (uint64_t)dead->top << 32 | SHMC_META_DEAD | tag;
     dead->top = shmc_granule(block);
 }

@@ -18,6 +18,7 @@
  * What a generation reaches:
  *
  *   roots[g & 7] --> catalogue --> resource record --> primary tree --> key, value, extra
+ *        |                              |-----------> directory    --> key, value (by hash)
  *        |                              |-----------> index trees  --> value, key
  *        `--> window [tail, head) of the ring  ------------------> key, version, old, new
  *
@@ -28,7 +29,7 @@
  *   array      u64 count, word x count
  *   object     u64 shape offset, word x count of the shape
  *   shape      u64 id (never reused), u64 count, key word x count
- *   node       see struct shmc_node_head and tree.c
+ *   node       see struct shmc_node_head and tree.c; of a directory: directory.c
  *   record     struct shmc_record and its indices
  *   catalogue  u64 count, record offset x count
  *
@@ -166,6 +167,7 @@ struct shmc_record {
     uint64_t generation; /* that last changed it */
     uint64_t count;      /* objects */
     uint64_t primary;    /* offset of the tree's top node, 0 = empty */
+    uint64_t directory;  /* offset of its directory's top node, 0 = empty */
     uint64_t index_count;
 };
 struct shmc_record_index {
@@ -174,7 +176,7 @@ struct shmc_record_index {
     uint64_t count;    /* entries */
     uint64_t tree;     /* offset of the top node, 0 = empty */
 };
-static_assert(sizeof(struct shmc_record) == 64, "layout v1");
+static_assert(sizeof(struct shmc_record) == 72, "layout v1");
 static_assert(sizeof(struct shmc_record_index) == 32, "layout v1");
 
 /*

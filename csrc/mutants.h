@@ -13,8 +13,13 @@
  *   NO_STAMP_CHECK   second look at a slot's stamp
  *   NO_ROOT_CHECK    latest < g + 7 after a root slot was copied
  *   NO_RETIRE_WAIT   retired blocks wait for the pins that may lead to them
+ *   NO_EXACT_WAIT    for all pins below the retire generation, the one before it included
+ *   NO_FLOOR_RAISE   the floor rises before a block is used again
  *   NO_FLOOR_CHECK   the floor is looked at after a value was copied
  *   NO_UNDO          an aborted batch gives back what it took
+ *   NO_TABLE_REMOVE  a value whose count falls to zero leaves the table of equals
+ *   NO_SLOT_COUNT    a slot of the window counts the words that it names
+ *   NO_TAIL_DROP     and lets go of them when the window has passed it
  *   NO_ANNOUNCE      a sleeper says that it sleeps
  *   NO_RECHECK       and looks once more before it does
  *   NO_POST_COUNT    a post changes the word that a sleeper is about to wait on for good
@@ -79,6 +84,31 @@
 #define SHMC_KEEP_NO_POST_COUNT 0
 #else
 #define SHMC_KEEP_NO_POST_COUNT 1
+#endif
+#ifdef SHMC_MUTANT_NO_EXACT_WAIT
+#define SHMC_KEEP_NO_EXACT_WAIT 0
+#else
+#define SHMC_KEEP_NO_EXACT_WAIT 1
+#endif
+#ifdef SHMC_MUTANT_NO_FLOOR_RAISE
+#define SHMC_KEEP_NO_FLOOR_RAISE 0
+#else
+#define SHMC_KEEP_NO_FLOOR_RAISE 1
+#endif
+#ifdef SHMC_MUTANT_NO_TABLE_REMOVE
+#define SHMC_KEEP_NO_TABLE_REMOVE 0
+#else
+#define SHMC_KEEP_NO_TABLE_REMOVE 1
+#endif
+#ifdef SHMC_MUTANT_NO_SLOT_COUNT
+#define SHMC_KEEP_NO_SLOT_COUNT 0
+#else
+#define SHMC_KEEP_NO_SLOT_COUNT 1
+#endif
+#ifdef SHMC_MUTANT_NO_TAIL_DROP
+#define SHMC_KEEP_NO_TAIL_DROP 0
+#else
+#define SHMC_KEEP_NO_TAIL_DROP 1
 #endif
 
 #endif

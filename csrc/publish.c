@@ -32,22 +32,13 @@ static uint64_t window_limit(const struct shmc_writer *writer)
 
 /* ---- records -------------------------------------------------------------------------- */
 
-static enum shmc_status node_alloc(struct shmc_writer *writer, uint64_t size, shmc_offset *block)
-{
-    const enum shmc_status status = shmc_fresh_block(writer, size, SHMC_FRESH_NODE, block);
-
-    if (status == SHMC_OK)
-        writer->node_bytes += shmc_arena_block_size(&writer->arena, *block);
-    return status;
-}
-
 static enum shmc_status record_write(struct shmc_writer *writer, struct shmc_wresource *resource)
 {
-    const uint64_t words[] = {resource->name,       resource->settings, resource->state,
-                              resource->version,    resource->generation, resource->count,
-                              resource->primary,    resource->index_count};
+    const uint64_t words[] = {resource->name,    resource->settings,   resource->state,
+                              resource->version, resource->generation, resource->count,
+                              resource->primary, resource->directory,  resource->index_count};
     shmc_offset block;
-    enum shmc_status status = node_alloc(
+    enum shmc_status status = shmc_node_alloc(
         writer, sizeof(words) + resource->index_count * sizeof(struct shmc_record_index), &block);
 
     if (status == SHMC_OK && resource->record != 0)
@@ -55,7 +46,7 @@ static enum shmc_status record_write(struct shmc_writer *writer, struct shmc_wre
     if (status != SHMC_OK)
         return status;
     uint8_t *to = writer->data->base + block;
-    for (size_t i = 0; i < 8; i++, to += 8)
+    for (size_t i = 0; i < sizeof(words) / 8; i++, to += 8)
         shmc_word_store(to, words[i]);
     for (uint32_t i = 0; i < resource->index_count; i++) {
         const struct shmc_windex *index = &resource->indices[i];
@@ -71,7 +62,7 @@ static enum shmc_status catalogue_write(struct shmc_writer *writer)
 {
     shmc_offset block;
     enum shmc_status status =
-        node_alloc(writer, 8 + (uint64_t)writer->resource_count * 8, &block);
+        shmc_node_alloc(writer, 8 + (uint64_t)writer->resource_count * 8, &block);
 
     if (status == SHMC_OK && writer->catalogue != 0)
         status = shmc_node_replaced(writer, writer->catalogue);
@@ -208,11 +199,11 @@ static void release(struct shmc_writer *writer, uint64_t old_head, uint64_t old_
     const uint64_t first = writer->tail > old_head ? writer->tail : old_head;
 
     for (uint64_t n = first; n < writer->head; n++)
-        slot_count(writer, n, true);
+        SHMC_UNLESS(NO_SLOT_COUNT, slot_count(writer, n, true));
     for (size_t i = 0; i < undo->drops.count; i++)
         shmc_count_down(writer, undo->drops.items[i]);
     for (uint64_t n = old_tail; n < old_head && n < writer->tail; n++)
-        slot_count(writer, n, false);
+        SHMC_UNLESS(NO_TAIL_DROP, slot_count(writer, n, false));
     for (size_t i = 0; i < undo->retired.count; i++) {
         writer->node_bytes -= shmc_arena_block_size(&writer->arena, undo->retired.items[i]);
         shmc_retire(writer, undo->retired.items[i]);

@@ -163,9 +163,10 @@ PyObject *shmc_pyversion(shmc_pyroot *root, shmc_word word)
 int shmc_pyroot_find(shmc_pyroot *root, const struct shmc_record *record, const uint8_t *key,
                      size_t length, PyObject **value)
 {
-    struct shmc_entry entry;
-    const enum shmc_status status = shmc_tree_find(shmc_pyroot_span(root), &shmc_primary,
-                                                   record->primary, key, length, &entry);
+    const uint64_t hash = shmc_key_hash(root->instance, key, length);
+    shmc_word word = SHMC_NOTHING;
+    const enum shmc_status status = shmc_directory_find(shmc_pyroot_span(root), record->directory,
+                                                        hash, key, length, &word);
 
     if (shmc_pyroot_settle(root, status, "looking a key up") < 0)
         return -1;
@@ -173,7 +174,7 @@ int shmc_pyroot_find(shmc_pyroot *root, const struct shmc_record *record, const 
         return 0;
     if (value == NULL)
         return 1;
-    *value = shmc_pyvalue(root, entry.words[1]);
+    *value = shmc_pyvalue(root, word);
     return *value != NULL ? 1 : -1;
 }
 

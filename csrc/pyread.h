@@ -119,7 +119,7 @@ int shmc_pyindex_values_arguments(PyObject *args, PyObject *kwargs, struct shmc_
 struct shmc_pyscan {
     shmc_pyroot *root; /* borrowed */
     const struct shmc_pybounds *bounds;
-    shmc_offset primary;
+    shmc_offset directory;
     uint64_t left;  /* entries that may still come, by the record's count (V4) */
     uint64_t wanted; /* by the limit */
     bool ended;     /* nothing behind the chunk */

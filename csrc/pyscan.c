@@ -76,19 +76,19 @@ static enum shmc_status cut(struct shmc_pyscan *scan)
     return SHMC_OK;
 }
 
-/* An entry of an index names a key; its object comes from the same root's primary tree. */
+/* An entry of an index names a key; its object comes from the same root's directory. */
 static enum shmc_status find_objects(struct shmc_pyscan *scan)
 {
     for (size_t i = 0; i < scan->count; i++) {
-        struct shmc_entry found;
         enum shmc_status status = copy_string(scan->root, scan->entries[i].words[1], &scan->key);
         if (status != SHMC_OK)
             return status;
-        status = shmc_tree_find(shmc_pyroot_span(scan->root), &shmc_primary, scan->primary,
-                                scan->key.at, scan->key.length, &found);
+        const uint64_t hash =
+            shmc_key_hash(scan->root->instance, scan->key.at, scan->key.length);
+        status = shmc_directory_find(shmc_pyroot_span(scan->root), scan->directory, hash,
+                                     scan->key.at, scan->key.length, &scan->entries[i].words[2]);
         if (status != SHMC_OK)
             return status == SHMC_NOT_FOUND ? SHMC_CORRUPT : status;
-        scan->entries[i].words[2] = found.words[1];
     }
     return SHMC_OK;
 }
@@ -158,7 +158,7 @@ int shmc_pyscan_open(struct shmc_pyscan *scan, shmc_pyroot *root,
 
     scan->root = root;
     scan->bounds = bounds;
-    scan->primary = record->record.primary;
+    scan->directory = record->record.directory;
     scan->wanted = bounds->limit != 0 ? bounds->limit : UINT64_MAX;
     scan->ended = false;
     scan->count = scan->position = 0;

@@ -13,8 +13,9 @@
  *       15 distinct ones the newest share the lowest's slot, which stays until all its
  *       users are gone.
  *   R3  a slot whose generation was revoked protects nothing. When slots run out it is
- *       taken over; its serial changes, so that the late unpin of a former user, who
- *       reads only StaleObjectError anyhow, does not touch the new ones.
+ *       taken over; its serial changes, so that the late unpin of a former user does not
+ *       touch the new ones. (Who shared it for a newer generation reads on unprotected:
+ *       the floor will tell, as always.)
  *   R4  what is loaded is range-checked before it is used; a root that fails is CORRUPT.
  *
  * Ordering (of shmc_pin, in this order)
@@ -318,6 +319,8 @@ void shmc_quick_keep(struct shmc_reader *reader, struct shmc_pinned *pinned)
     pinned->slot = SHMC_PINS;
     if (reader->seat == NULL || shmc_reader_forked(reader))
         return;
+    if (!shmc_valid(reader->super, pinned->generation))
+        return; /* revoked: it would only drag down whoever shares its slot */
     pthread_mutex_lock(&reader->lock);
     const unsigned slot = choose_slot(reader, pinned->generation);
     if (reader->pins[slot].count++ == 0 ||

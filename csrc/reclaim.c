@@ -117,13 +117,14 @@ static void free_up_to(struct shmc_writer *writer, uint64_t needed)
     size_t ready = 0;
 
     while (ready < limbo->count &&
-           SHMC_CHECKED(NO_RETIRE_WAIT, limbo->groups[limbo->start + ready].retired <= needed))
+           SHMC_CHECKED(NO_RETIRE_WAIT, limbo->groups[limbo->start + ready].retired <=
+                                            needed + !SHMC_KEEP_NO_EXACT_WAIT))
         ready++;
     if (ready == 0)
         return;
     const uint64_t floor = limbo->groups[limbo->start + ready - 1].retired;
     if (floor > shmc_load_racy(&writer->super->floor))
-        shmc_store_racy(&writer->super->floor, floor); /* P2 */
+        SHMC_UNLESS(NO_FLOOR_RAISE, shmc_store_racy(&writer->super->floor, floor)); /* P2 */
     shmc_fence_release();
     for (size_t i = 0; i < ready; i++) {
         const struct shmc_limbo_group *group = &limbo->groups[limbo->start + i];

@@ -208,7 +208,8 @@ void shmc_reader_report(struct shmc_reader *reader, uint64_t cursor, uint64_t ta
 
 /* ---- wake.c: sleeping until something happens ------------------------------------------------ */
 
-/* Sleeps until a generation after `seen` changed a resource in `interest` (bit id & 63), until
+/* Sleeps until a generation after `seen` changed objects or the state of a resource in `interest`
+ * (bit id & 63; a version alone is no news), until
  * timeout_ns passed on the monotonic clock (negative: for ever) or a signal came. Returns at
  * once if there is something already. May be called by several threads. */
 enum shmc_status shmc_wait(struct shmc_reader *reader, uint64_t interest, uint64_t seen,

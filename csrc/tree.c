@@ -82,21 +82,36 @@ static int compare_prefix(const struct shmc_span *span, const struct shmc_node *
     return length < node->prefix_length ? -1 : 0;
 }
 
+/* How many heads are less. Two rounds of independent loads, one per line and then one line's:
+ * a binary search waits for each load before it can start the next. */
 static uint32_t heads_before(const struct shmc_span *span, const struct shmc_node *node,
                              uint64_t head)
 {
     const uint8_t *heads = span->base + node->heads;
-    uint32_t low = 0;
-    uint32_t count = node->count;
+    uint32_t start = 0;
 
-    while (count > 0) {
-        const uint32_t half = count / 2;
-        const bool before = shmc_word_load(heads + (uint64_t)(low + half) * 8) < head;
+    for (uint32_t i = 8; i < node->count; i += 8)
+        start += shmc_word_load(heads + (uint64_t)i * 8) < head ? 8 : 0;
+    const uint32_t end = start + 8 < node->count ? start + 8 : node->count;
+    uint32_t before = start;
+    for (uint32_t i = start; i < end; i++)
+        before += shmc_word_load(heads + (uint64_t)i * 8) < head;
+    return before;
+}
 
-        low = before ? low + half + 1 : low;
-        count = before ? count - half - 1 : half;
-    }
-    return low;
+static bool entry_order(const struct shmc_span *span, const struct shmc_tree_kind *kind,
+                        const struct shmc_node *node, uint32_t index, const uint8_t *bytes,
+                        size_t length, int *order)
+{
+    shmc_word words[2] = {shmc_node_word(span, node, 1, index), 0};
+    struct shmc_node_key key;
+
+    if (kind->key_words == 2)
+        words[1] = shmc_node_word(span, node, 2, index);
+    if (!shmc_node_key_open(span, kind, words, &key))
+        return false;
+    *order = compare_from(span, &key, bytes, length, node->prefix_length);
+    return true;
 }
 
 enum shmc_status shmc_node_search(const struct shmc_span *span, const struct shmc_tree_kind *kind,
@@ -110,23 +125,28 @@ enum shmc_status shmc_node_search(const struct shmc_span *span, const struct shm
         return SHMC_OK;
     }
     const uint64_t head = shmc_bytes_be64(bytes, length, node->prefix_length);
-    uint32_t i = heads_before(span, node, head);
+    uint32_t low = heads_before(span, node, head);
+    uint32_t high = low; /* behind the last equal head: most often there is one or none */
 
-    for (; i < node->count && shmc_node_word(span, node, 0, i) == head; i++) {
-        shmc_word words[2] = {shmc_node_word(span, node, 1, i), 0};
-        struct shmc_node_key key;
+    while (high < node->count && shmc_node_word(span, node, 0, high) == head)
+        high++;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        int order;
 
-        if (kind->key_words == 2)
-            words[1] = shmc_node_word(span, node, 2, i);
-        if (!shmc_node_key_open(span, kind, words, &key))
+        if (!entry_order(span, kind, node, middle, bytes, length, &order))
             return SHMC_CORRUPT;
-        const int order = compare_from(span, &key, bytes, length, node->prefix_length);
-        if (order <= 0) {
-            *equal = order == 0;
+        if (order == 0) {
+            *equal = true;
+            low = middle;
             break;
         }
+        if (order > 0)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    *first = i;
+    *first = low;
     return SHMC_OK;
 }
 

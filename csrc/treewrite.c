@@ -41,11 +41,6 @@ struct context {
     const struct shmc_span *span;
 };
 
-static bool is_fresh(const struct context *context, shmc_offset node)
-{
-    return shmc_load_at(context->span, node + 8) > context->writer->generation;
-}
-
 static void entry_of(const struct shmc_span *span, struct shmc_path *path)
 {
     const struct shmc_node *leaf = &path->nodes[path->depth - 1];
@@ -202,23 +197,11 @@ static void image_part(const struct context *context, const struct image *image,
 
 /* ---- nodes ------------------------------------------------------------------------------ */
 
-static enum shmc_status node_block(const struct context *context, uint64_t size,
-                                   shmc_offset *offset)
-{
-    struct shmc_writer *writer = context->writer;
-    const enum shmc_status status =
-        shmc_fresh_block(writer, size, SHMC_FRESH_NODE, offset);
-
-    if (status == SHMC_OK)
-        writer->node_bytes += shmc_arena_block_size(&writer->arena, *offset);
-    return status;
-}
-
 static enum shmc_status node_emit(const struct context *context, const struct image *image,
                                   shmc_offset *offset)
 {
     const uint64_t size = shmc_node_size(image->count, image->prefix_length, image->columns);
-    const enum shmc_status status = node_block(context, size, offset);
+    const enum shmc_status status = shmc_node_alloc(context->writer, size, offset);
 
     if (status != SHMC_OK)
         return status;
@@ -244,7 +227,7 @@ static enum shmc_status node_copy(const struct context *context, const struct sh
                                   shmc_offset *offset)
 {
     const uint64_t size = shmc_node_size(node->count, node->prefix_length, node->columns);
-    const enum shmc_status status = node_block(context, size, offset);
+    const enum shmc_status status = shmc_node_alloc(context->writer, size, offset);
 
     if (status != SHMC_OK)
         return status;
@@ -253,17 +236,6 @@ static enum shmc_status node_copy(const struct context *context, const struct sh
 
     for (uint64_t i = 0; i < size; i += 8)
         shmc_word_store(to + i, i == 8 ? context->writer->generation + 1 : shmc_word_load(from + i));
-    return SHMC_OK;
-}
-
-static enum shmc_status node_drop(const struct context *context, shmc_offset offset)
-{
-    struct shmc_writer *writer = context->writer;
-
-    if (!is_fresh(context, offset))
-        return shmc_node_replaced(writer, offset);
-    writer->node_bytes -= shmc_arena_block_size(&writer->arena, offset);
-    shmc_arena_free(&writer->arena, offset);
     return SHMC_OK;
 }
 
@@ -288,13 +260,13 @@ static enum shmc_status replace_payload(const struct context *context, struct sh
     for (unsigned at = level + 1; at-- > 0;) {
         const struct shmc_node *node = &path->nodes[at];
         const uint32_t first = 1 + context->kind->key_words;
-        const bool fresh = is_fresh(context, node->offset);
+        const bool fresh = shmc_node_is_fresh(context->writer, node->offset);
         shmc_offset offset = node->offset;
 
         if (!fresh) {
             enum shmc_status status = node_copy(context, node, &offset);
             if (status == SHMC_OK)
-                status = node_drop(context, node->offset);
+                status = shmc_node_drop(context->writer, node->offset);
             if (status != SHMC_OK)
                 return status;
         }
@@ -376,7 +348,7 @@ static enum shmc_status join(const struct context *context, const struct shmc_pa
     image_rehead(context, image);
     edit->from = right ? mine : other;
     edit->removed = 2;
-    return node_drop(context, neighbour.offset);
+    return shmc_node_drop(context->writer, neighbour.offset);
 }
 
 /* A node above the old top, for the two parts of it. */
@@ -425,7 +397,7 @@ static enum shmc_status apply(const struct context *context, struct shmc_path *p
         if (status == SHMC_OK)
             status = emit_parts(context, &image, appended, &above);
         if (status == SHMC_OK)
-            status = node_drop(context, node->offset);
+            status = shmc_node_drop(context->writer, node->offset);
         if (status != SHMC_OK)
             return status;
         if (level > 0) {
@@ -450,7 +422,7 @@ static enum shmc_status lower_top(const struct context *context, shmc_offset *to
         if (node.level == 0 || node.count > 1)
             return SHMC_OK;
         *top = shmc_node_child(context->span, &node, 0);
-        const enum shmc_status status = node_drop(context, node.offset);
+        const enum shmc_status status = shmc_node_drop(context->writer, node.offset);
         if (status != SHMC_OK)
             return status;
     }

@@ -101,11 +101,18 @@ uint64_t shmc_bytes_be64(const uint8_t *bytes, size_t length, size_t start)
 
     if (start >= length)
         return 0;
-    if (length - start >= 8)
+    const size_t left = length - start;
+    if (left >= 8) {
         memcpy(&word, bytes + start, 8);
-    else
-        memcpy(&word, bytes + start, length - start);
-    return __builtin_bswap64(word);
+        return __builtin_bswap64(word);
+    }
+    if (length >= 8) { /* the last 8 bytes, less those before start */
+        memcpy(&word, bytes + length - 8, 8);
+        return __builtin_bswap64(word) << (8 * (8 - left));
+    }
+    for (size_t i = 0; i < left; i++)
+        word |= (uint64_t)bytes[start + i] << (8 * (7 - i));
+    return word;
 }
 
 int shmc_string_compare(const struct shmc_span *span, const struct shmc_string *string,

@@ -10,7 +10,8 @@
  * the bell on again meanwhile (a word that goes back to "on" would swallow it).
  *
  * Invariants
- *   W1  the word only counts up (modulo 2^32); any change ends every sleep on it.
+ *   W1  while a seat has an owner its word only counts up (modulo 2^32); any change ends
+ *       every sleep on it.
  *   W2  interest covers every thread that announced and did not leave.
  *   W3  a thread sleeps only after it announced and then saw nothing new.
  *   W4  whoever returns from sleep announces anew before it sleeps again: a ring for
@@ -24,8 +25,8 @@
  *   W7  shmc_wake_self() counts, then posts: full fence there <-> full fence in await.
  *
  * Progress: posting waits for nobody. A writer that dies between publishing and posting
- * leaves sleepers asleep: its successor calls shmc_seats_wake_all(), and who cannot rely
- * on a successor bounds its waits.
+ * leaves sleepers asleep: whoever takes its segments over must ring every bell
+ * (shmc_seats_wake_all), and who cannot rely on that bounds its waits.
  *
  * The lock is held for a few instructions, never while sleeping.
  */
@@ -89,8 +90,6 @@ static bool has_news(const struct shmc_super *super, uint64_t interest, uint64_t
 {
     if (shmc_load_acquire(&super->latest) <= seen) /* W6 */
         return false;
-    if (interest == UINT64_MAX)
-        return true;
     for (uint64_t left = interest; left != 0; left &= left - 1) {
         if (shmc_load_racy(&super->activity[__builtin_ctzll(left)]) > seen)
             return true;

@@ -194,6 +194,7 @@ static enum shmc_status touch(struct shmc_writer *writer, struct shmc_wresource 
         saved->generation = resource->generation;
         saved->count = resource->count;
         saved->primary = resource->primary;
+        saved->directory = resource->directory;
         saved->record = resource->record;
         saved->index_count = resource->index_count;
         for (uint32_t i = 0; i < resource->index_count; i++) {
@@ -221,6 +222,7 @@ static void restore(struct shmc_writer *writer, struct shmc_wresource *resource)
     resource->generation = saved->generation;
     resource->count = saved->count;
     resource->primary = saved->primary;
+    resource->directory = saved->directory;
     resource->record = saved->record;
     for (uint32_t i = 0; i < resource->index_count; i++) {
         resource->indices[i].tree = saved->trees[i];
@@ -610,6 +612,9 @@ static enum shmc_status put_words(struct shmc_writer *writer, uint32_t id,
     struct shmc_wresource *resource = &writer->resources[id];
     const struct shmc_entry old = writer->path.entry; /* zeros if there is none */
     const bool existed = writer->path.found;
+    uint8_t buffer[8];
+    size_t length;
+    const uint8_t *key = shmc_word_bytes(writer, entry->words[0], buffer, &length);
 
     assert(writer->looked_up == id && writer->path.top == resource->primary);
     if (existed && old.words[1] == entry->words[1] && old.words[2] == entry->words[2])
@@ -617,6 +622,9 @@ static enum shmc_status put_words(struct shmc_writer *writer, uint32_t id,
     enum shmc_status status = touch(writer, resource);
     if (status == SHMC_OK)
         status = shmc_path_put(writer, &shmc_primary, &writer->path, entry, &resource->primary);
+    if (status == SHMC_OK)
+        status = shmc_directory_put(writer, &resource->directory, key, length,
+                                    existed ? old.words[0] : entry->words[0], entry->words[1]);
     if (status == SHMC_OK)
         status = count_entry(writer, entry, &old, existed);
     if (status == SHMC_OK) {
@@ -747,6 +755,8 @@ static enum shmc_status delete_words(struct shmc_writer *writer, uint32_t id, co
     enum shmc_status status = shmc_tree_delete(writer, &shmc_primary, &resource->primary, key,
                                                length, &old);
 
+    if (status == SHMC_OK)
+        status = shmc_directory_delete(writer, &resource->directory, key, length);
     for (unsigned i = 0; status == SHMC_OK && i < 3; i++)
         status = shmc_drop_later(writer, old.words[i]);
     if (status != SHMC_OK)

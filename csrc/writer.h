@@ -33,7 +33,7 @@ struct shmc_pending {
 struct shmc_saved {
     shmc_word version;
     uint64_t state, generation, count;
-    shmc_offset primary, record;
+    shmc_offset primary, directory, record;
     uint32_t index_count;
     uint64_t trees[SHMC_MAX_INDICES], counts[SHMC_MAX_INDICES];
 };
@@ -41,7 +41,7 @@ struct shmc_saved {
 struct shmc_wresource {
     shmc_word name, settings, version;
     uint64_t state, generation, count;
-    shmc_offset primary, record;
+    shmc_offset primary, directory, record;
     struct shmc_windex *indices; /* SHMC_MAX_INDICES of them once there is one */
     uint32_t index_count;
     uint64_t delta_count;      /* of the open batch */
@@ -142,8 +142,14 @@ enum shmc_status shmc_fresh_block(struct shmc_writer *writer, uint64_t size, uns
 enum shmc_status shmc_take(struct shmc_writer *writer, shmc_word word);
 /* One reference less, once the batch is published. */
 enum shmc_status shmc_drop_later(struct shmc_writer *writer, shmc_word word);
-/* A published node or record that the batch replaced; a fresh one is freed at once. */
-enum shmc_status shmc_node_replaced(struct shmc_writer *writer, shmc_offset block);
+/* Nodes of trees and directories, records, catalogues: one parent each, not counted. */
+enum shmc_status shmc_node_alloc(struct shmc_writer *writer, uint64_t size, shmc_offset *node);
+/* The batch replaced it: retired with the batch. */
+enum shmc_status shmc_node_replaced(struct shmc_writer *writer, shmc_offset node);
+/* For nodes with their generation in the second word: built by the open batch? If so, dropping
+ * frees it at once. */
+bool shmc_node_is_fresh(const struct shmc_writer *writer, shmc_offset node);
+enum shmc_status shmc_node_drop(struct shmc_writer *writer, shmc_offset node);
 void shmc_count_up(struct shmc_writer *writer, shmc_word word);
 /* Releases at once: what falls to zero is retired at the published generation. */
 void shmc_count_down(struct shmc_writer *writer, shmc_word word);
@@ -179,6 +185,23 @@ enum shmc_status shmc_path_put(struct shmc_writer *writer, const struct shmc_tre
 enum shmc_status shmc_tree_delete(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
                                   shmc_offset *top, const uint8_t *key, size_t length,
                                   struct shmc_entry *old);
+
+/* directory.c ----------------------------------------------------------------------------- */
+
+enum shmc_status shmc_directory_put(struct shmc_writer *writer, shmc_offset *top,
+                                    const uint8_t *key, size_t length, shmc_word key_word,
+                                    shmc_word value);
+enum shmc_status shmc_directory_delete(struct shmc_writer *writer, shmc_offset *top,
+                                       const uint8_t *key, size_t length);
+/* One node, for a walk: an inner one has count offsets at words (0 = none), a bucket count
+ * hashes, then count keys, then count values. False: it cannot be one. */
+struct shmc_directory_node {
+    bool inner;
+    uint64_t count;
+    shmc_offset words;
+};
+bool shmc_directory_node(const struct shmc_span *span, shmc_offset offset,
+                         struct shmc_directory_node *node);
 
 /* indices.c ------------------------------------------------------------------------------- */
 

@@ -18,6 +18,7 @@ from benchmarks.peers.descriptor import FIELD_OFFSET, SIZE
 name = "iceoryx2"
 
 BUFFER = 8_192
+PATIENCE_MS = 20  # with blocking_wait all four were seen asleep for ever beside full buffers
 
 
 class Descriptor(ctypes.Structure):
@@ -97,11 +98,12 @@ class Receiver:
     def consume(self, count: int) -> None:
         """Receives `count` samples and reads one field of each; waits asleep."""
         receive, read = self._subscriber.receive, ctypes.c_uint64.from_address
+        patience = iceoryx2.Duration.from_millis(PATIENCE_MS)
         taken = 0
         while taken < count:
             sample = receive()
             if sample is None:
-                self._listener.blocking_wait()
+                self._listener.timed_wait(patience)
                 continue
             read(sample.payload_ptr + FIELD_OFFSET).value  # noqa: B018
             sample.delete()

@@ -166,6 +166,13 @@ enum shmc_status core_put(struct core *core, uint32_t resource, const char *key,
 {
     struct shmc_change change = {
         .resource = resource, .key = (const uint8_t *)key, .key_length = strlen(key)};
+    shmc_word current;
+
+    if (core->writer->batch_changes % 2 == 0) { /* every other time: looks first, then builds */
+        const enum shmc_status looked =
+            shmc_current(core->writer, resource, change.key, change.key_length, &current);
+        change.looked_up = looked == SHMC_OK || looked == SHMC_NOT_FOUND;
+    }
     enum shmc_status status = core_value(core, value, &change.value);
 
     if (status == SHMC_OK && version != NULL)

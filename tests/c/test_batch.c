@@ -449,6 +449,41 @@ static void test_full_arena_leaves_the_last_state(void)
     finish();
 }
 
+/* The reserve of the arena (A5): what fills it can be taken away again, one by one or at once. */
+static void test_full_arena_can_delete(uint64_t at_once)
+{
+    char key[32], text[TEXT];
+    uint64_t count = 0, deleted = 0;
+
+    start(UINT64_C(12) << 20, 64);
+    for (unsigned i = 0; i < 6; i++)
+        CHECK_EQUAL(i, core_index(&core, things, (const char *[]){"a", "b", "c", "d", "e", "f"}[i],
+                                  i % 2 == 0 ? "node" : "status.list[*].deep"));
+    for (enum shmc_status status = SHMC_OK; status == SHMC_OK; count++) {
+        snprintf(key, sizeof key, "a-key-%" PRIu64, count);
+        random_text(text);
+        core_begin(&core);
+        status = core_put(&core, things, key, text, NULL);
+        status = status == SHMC_OK ? shmc_commit(core.writer, 0) : status;
+        if (core.writer->in_batch)
+            CHECK_EQUAL(SHMC_OK, shmc_abort(core.writer));
+        CHECK(status == SHMC_OK || status == SHMC_FULL);
+    }
+    core_check(&core);
+    count--;
+    CHECK_EQUAL(count, core.writer->resources[things].count);
+    while (deleted < count) {
+        core_begin(&core);
+        for (uint64_t i = 0; i < at_once && deleted < count; i++) {
+            snprintf(key, sizeof key, "a-key-%" PRIu64, deleted++);
+            CHECK_EQUAL(SHMC_OK, core_delete(&core, things, key));
+        }
+        core_commit(&core);
+    }
+    core_check_nothing_leaked(&core);
+    core_destroy(&core);
+}
+
 static void test_poisoned_batch_can_only_be_aborted(void)
 {
     uint32_t id;
@@ -534,6 +569,8 @@ int main(void)
     test_aborted_at_any_point();
     test_each_allocation_fails_in_turn();
     test_full_arena_leaves_the_last_state();
+    test_full_arena_can_delete(1);
+    test_full_arena_can_delete(20);
     test_poisoned_batch_can_only_be_aborted();
     test_refusals_do_not_harm_the_batch();
     test_nothing_changed_is_no_generation();

@@ -263,7 +263,7 @@ static size_t encode(uint32_t point, uint8_t bytes[4])
     const size_t more = point < 0x800 ? 1 : point < 0x10000 ? 2 : 3;
     for (size_t i = more; i > 0; i--, point >>= 6)
         bytes[i] = (uint8_t)(0x80 | (point & 0x3f));
-    bytes[0] = (uint8_t)((0xf00 >> more & 0xff) | point);
+    bytes[0] = (uint8_t)((0xff00 >> (more + 1) & 0xff) | point);
     return more + 1;
 }
 

@@ -123,7 +123,9 @@ def test_readers_killed_at_random_moments_keep_nothing(
     eventually(
         lambda: small._tend() and small.stats()["limbo_bytes"] == 0, "a dead reader keeps a pin"
     )
-    assert [0] * 4 == [seat_of(small, seat)["in_use"] for seat in range(4)]
+    eventually(
+        lambda: not any(seat_of(small, seat)["in_use"] for seat in range(4)), "a seat is kept"
+    )
     small.check()
 
 

@@ -30,7 +30,8 @@ TIME_LIMIT_S = 120
 WHOLE = "P1_value_is_whole"
 KEPT = "P2_pin_is_kept"
 ROOT = "P3_root_is_whole"
-LOST = "W1_no_wakeup_is_lost"
+LOST = "W1_no_ring_is_lost"
+LOST_WAKE = "W7_no_wake_is_lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +58,19 @@ class Outcome:
 
 
 # The buffers of the true models are as deep as they ever get: -DNEVER_FULL makes pan prove it.
-PIN = "-DDEPTH=5 -DNEVER_FULL"
-WAKE = "-DDEPTH=3 -DNEVER_FULL"
+PIN = "-DDEPTH=7 -DNEVER_FULL"
+WAKE = "-DDEPTH=4 -DNEVER_FULL"
+PLAIN = "-DTHREADS=1 -DPLAIN_ANNOUNCE -DLITERAL"
 
 VARIANTS = (
     Variant("pin", "1 reader", f"{PIN} -DGENERATIONS=8"),
     Variant("pin", "1 reader, 2 slots", f"{PIN} -DGENERATIONS=8 -DSLOTS=2"),
     Variant("pin", "1 reader, REVOKE", f"{PIN} -DGENERATIONS=6 -DREVOKE"),
+    Variant("pin", "1 reader, KEEP", f"{PIN} -DGENERATIONS=7 -DKEEP"),
+    Variant("pin", "1 reader, SHARE", f"{PIN} -DGENERATIONS=7 -DSHARE"),
+    Variant("pin", "1 reader, all of them", f"{PIN} -DGENERATIONS=5 -DREVOKE -DKEEP -DSHARE"),
     Variant("pin", "2 readers", f"{PIN} -DGENERATIONS=4 -DREADERS=2"),
+    Variant("pin", "2 readers, KEEP", f"{PIN} -DGENERATIONS=3 -DREADERS=2 -DKEEP -DBLOCKS=2"),
     Variant("pin", "2 readers, REVOKE", f"{PIN} -DGENERATIONS=4 -DREADERS=2 -DREVOKE"),
     Variant(
         "pin",
@@ -74,33 +80,48 @@ VARIANTS = (
     Variant(
         "pin",
         "control: no store buffers",
-        "-DSEQUENTIAL -DNO_READER_FENCE -DNO_WRITER_FENCE",
+        "-DSEQUENTIAL -DNO_READER_FENCE -DNO_WRITER_FENCE -DKEEP",
     ),
     Variant("pin", "NO_READER_FENCE", "-DNO_READER_FENCE", KEPT),
     Variant("pin", "NO_WRITER_FENCE", "-DNO_WRITER_FENCE", KEPT),
     Variant("pin", "NO_RECHECK", "-DNO_RECHECK", KEPT),
+    Variant("pin", "KEEP_LATE", "-DKEEP -DKEEP_LATE", KEPT),
+    Variant("pin", "SCAN_DOWN", "-DKEEP -DSCAN_DOWN", KEPT),
+    Variant("pin", "NO_RETIRE_WAIT", "-DNO_RETIRE_WAIT", KEPT),
+    Variant("pin", "RETIRE_EARLY", "-DRETIRE_EARLY", KEPT),
     Variant("pin", "NO_FLOOR_CHECK", "-DREVOKE -DNO_FLOOR_CHECK", WHOLE),
     Variant("pin", "FLOOR_LATE", "-DREVOKE -DFLOOR_LATE", WHOLE),
-    Variant("pin", "IGNORE_PINS", "-DIGNORE_PINS", KEPT),
     Variant("pin", "PUBLISH_EARLY", "-DPUBLISH_EARLY", ROOT),
     Variant("pin", "SLOT_LIMIT=SLOTS", "-DREVOKE -DSLOT_LIMIT=SLOTS", ROOT),
-    Variant("wake", "1 thread", f"{WAKE} -DTHREADS=1"),
-    Variant("wake", "1 thread, ONE_VALUE", f"{WAKE} -DTHREADS=1 -DONE_VALUE"),
-    Variant("wake", "2 threads", WAKE),
+    Variant("wake", "1 thread", f"{WAKE} -DTHREADS=1 -DPUBLISHES=4"),
+    Variant("wake", "2 threads", f"{WAKE} -DPUBLISHES=4"),
+    Variant("wake", "2 threads, INTERESTS=2", f"{WAKE} -DINTERESTS=2"),
+    Variant("wake", "2 threads, SELF", f"{WAKE} -DPUBLISHES=1 -DSELF"),
     Variant("wake", "3 threads", f"{WAKE} -DTHREADS=3 -DPUBLISHES=1"),
+    Variant("wake", "2 threads, LITERAL", f"{WAKE} -DLITERAL"),
+    Variant("wake", "1 thread, ONE_VALUE", f"{WAKE} -DTHREADS=1 -DONE_VALUE"),
+    Variant("wake", "spare: NO_READER_FENCE", f"{WAKE} -DINTERESTS=2 -DNO_READER_FENCE"),
+    Variant("wake", "spare: INTEREST_LATE", f"{WAKE} -DINTEREST_LATE"),
+    Variant("wake", "PLAIN", f"{WAKE} {PLAIN} -DPUBLISHES=3 -DSLEEPS=4"),
     Variant(
         "wake",
         "control: no store buffers",
-        "-DSEQUENTIAL -DNO_READER_FENCE -DNO_WRITER_FENCE",
+        f"{PLAIN} -DSEQUENTIAL -DNO_READER_FENCE -DNO_WRITER_FENCE",
     ),
-    Variant("wake", "NO_READER_FENCE", "-DNO_READER_FENCE", LOST),
+    Variant("wake", "PLAIN, NO_READER_FENCE", f"{PLAIN} -DNO_READER_FENCE", LOST),
+    Variant("wake", "PLAIN, 2 threads", "-DPLAIN_ANNOUNCE -DLITERAL", LOST),
+    Variant("wake", "INTEREST_LATE, no fence", "-DINTEREST_LATE -DNO_READER_FENCE", LOST),
+    Variant("wake", "INTEREST_ALONE", "-DINTERESTS=2 -DINTEREST_ALONE", LOST),
     Variant("wake", "NO_WRITER_FENCE", "-DNO_WRITER_FENCE", LOST),
     Variant("wake", "NO_RECHECK", "-DNO_RECHECK", LOST),
     Variant("wake", "NO_ANNOUNCE", "-DNO_ANNOUNCE", LOST),
-    Variant("wake", "PLAIN_EXIT", "-DPLAIN_EXIT", LOST),
+    Variant("wake", "LEAVE_ALWAYS", "-DLEAVE_ALWAYS", LOST),
     Variant("wake", "WAKE_FIRST", "-DWAKE_FIRST", LOST),
+    Variant("wake", "QUIET", "-DQUIET", LOST),
     Variant("wake", "ONE_VALUE, 2 threads", "-DONE_VALUE", LOST),
     Variant("wake", "ONE_VALUE, no buffers", "-DONE_VALUE -DSEQUENTIAL", LOST),
+    Variant("wake", "SELF_LATE", "-DTHREADS=1 -DSELF -DSELF_LATE", LOST_WAKE),
+    Variant("wake", "NO_SELF_CHECK", "-DTHREADS=1 -DSELF -DNO_SELF_CHECK", LOST_WAKE),
 )
 
 
@@ -126,7 +147,8 @@ def explore(variant: Variant, compiler: str) -> str:
             shutil.copy(model, directory)
         preprocessor = f"-P{compiler} -E -x c"
         run(["spin", preprocessor, "-a", *variant.flags.split(), f"{variant.model}.pml"], directory)
-        options = ["-O2", "-w", "-DSAFETY", "-DCOLLAPSE", f"-DMEMLIM={MEMORY_LIMIT_MB}"]
+        speed = "-O1" if variant.breaks is None else "-O0"  # what fails does so at once
+        options = [speed, "-w", "-DSAFETY", "-DCOLLAPSE", f"-DMEMLIM={MEMORY_LIMIT_MB}"]
         run([compiler, *options, "-o", "pan", "pan.c"], directory)
         return run(["./pan", f"-m{DEPTH_LIMIT_STEPS}", "-w21"], directory)
 

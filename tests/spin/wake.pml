@@ -1,57 +1,112 @@
 /*
- * wake.pml - sleeping on a seat's futex word without losing a wake-up.
+ * wake.pml - the doorbell of wake.c: sleeping on a seat's word without losing a ring.
  *
- * The threads of one worker process share the word. It is 0 while nobody has
- * announced to sleep, else the ticket of the thread that announced last: the
- * writer only asks whether it is 0, the kernel whether it is still the waiter's.
- * A thread can leave the kernel early at any time (a signal, its time limit).
+ * The threads of one worker share the bell. Bit 0 of the word is "on", the rest counts.
+ * A thread switches it on (fetch_or), notes the number that it shows, looks once more
+ * and sleeps while the number stays. The writer rings only bells that are on: it counts
+ * up (fetch_add), which switches the bell off, and wakes all. Whoever leaves as the last
+ * thread counts a bell up that is on. A signal, a time limit, a vain wake-up: any time.
  *
- * Why not simply 1: thread A announces, finds nothing new, is preempted before
- * it waits; the writer publishes, takes the 1, wakes nobody; thread B, which has
- * seen that, announces its own sleep, stores 1; A's wait finds the 1 it expects
- * and sleeps over what was published. ONE_VALUE is that protocol. It is right
- * for one thread per word and fails for two, on any memory model.
+ * The count is modelled as what it is for: a number that was noted before the last count
+ * is outdated and equals no word again. That keeps the word at its bit 0, so that threads
+ * sleep as often as they like. LITERAL counts for real, and SLEEPS bounds each thread's
+ * announcements.
  *
- * Invariants
- *   W1  whenever the writer is not between publish and the end of its post, no
- *       thread sleeps that has not seen the latest generation.
+ * Why count: thread A announces, finds nothing new, is preempted; the writer publishes,
+ * switches the bell off, wakes nobody; thread B, which has seen that, switches it on
+ * again; A finds the "on" that it expects and sleeps over what was published. ONE_VALUE
+ * is that bell. It is right for one thread per word, and wrong for two on any machine.
+ *
+ * A step of a process (an atomic) makes at most one access that others can notice. What
+ * only enters the own buffer, or is guarded by the held lock, joins its neighbour's.
+ *
+ * Invariants (the letters of wake.c)
+ *   W1  no thread sleeps that has news, except while somebody is ringing: the writer,
+ *       from publishing on, or shmc_wake_self().
+ *   W7  no thread sleeps on after shmc_wake_self() has returned.
  *
  * Ordering
- *   F1  Thread: word before recheck of latest <-> F2
- *   F2  Writer: latest before load of word    <-> F1
- *   F3  Writer: word = 0 before futex_wake    <-> the kernel's compare-and-sleep
- *   F4  Thread: count and word change together, under the process's own lock
+ *   F1  Thread: interest, bell, then latest and wakes  <-> F2, F3 (W5, W7)
+ *   F2  Writer: latest, then bell and interest         <-> F1     (W5)
+ *   F3  Waker: wakes, then bell                        <-> F1     (W7)
+ *   F4  Writer, Waker: count before futex_wake         <-> the kernel's compare-and-sleep
+ *   F5  Thread: sleepers, interest and "off" change together, under the process's lock
  *
- * Mutants: NO_READER_FENCE, NO_WRITER_FENCE, NO_RECHECK, NO_ANNOUNCE, PLAIN_EXIT,
- * ONE_VALUE, WAKE_FIRST.
+ * Switches
+ *   SELF            one more thread calls shmc_wake_self() once.
+ *   INTERESTS       1: every generation is news to every thread. 2: a generation is news
+ *                   of one of two resources, and each thread waits for one of them.
+ *   PLAIN_ANNOUNCE  announces by a load and a store, which no machine makes a fence of
+ *                   (with LITERAL: it can turn the count back).
+ *
+ * Mutants: NO_READER_FENCE, NO_WRITER_FENCE, NO_RECHECK, NO_ANNOUNCE, ONE_VALUE,
+ * LEAVE_ALWAYS, INTEREST_LATE, INTEREST_ALONE, WAKE_FIRST, SELF_LATE, NO_SELF_CHECK, and
+ * QUIET: the writer calls some generation no news, and a thread calls it news.
  */
 #ifndef THREADS
 #define THREADS 2
 #endif
 #ifndef PUBLISHES
-#define PUBLISHES 3
+#define PUBLISHES 2
+#endif
+#ifndef INTERESTS
+#define INTERESTS 1
+#endif
+#ifndef SLEEPS
+#define SLEEPS 2
 #endif
 
 #define LATEST 0
-#define WORD 1
-#define LOCK 2  /* private to the process, but no less buffered: as COUNT */
-#define COUNT 3 /* threads between announce and withdraw */
-#define WORDS 4
+#define BELL 1
+#define INTEREST 2
+#define LOCK 3 /* private to the process, but no less buffered */
+#define WAKES 4
+#if INTERESTS > 1
+#define ACTIVITY(resource) (5 + (resource))
+#define WORDS (5 + INTERESTS)
+#else
+#define WORDS 5
+#endif
+
+#define WAKER (1 + THREADS)
+#ifdef SELF
+#define CPUS (2 + THREADS)
+#else
 #define CPUS (1 + THREADS)
+#endif
 
 #include "tso.pml"
 
-#ifdef ONE_VALUE
-#define TICKET 1
+#define RESOURCE(thread) (((thread) - 1) % INTERESTS)
+#define OUTDATED 255 /* equal to no word */
+#define IS_ON(word) ((word) & 1)
+#ifdef LEAVE_ALWAYS
+#define IS_LAST true
 #else
-#define TICKET _pid
+#define IS_LAST (sleepers == 0)
 #endif
 
-bool posting;      /* the writer is between publish and the end of its post */
+bool posting;      /* the writer is between publishing and the end of its rings */
+bool waking;       /* somebody is in shmc_wake_self() */
+byte sleepers;     /* only ever touched under the lock */
 byte seen[CPUS];   /* the newest generation that a thread knows */
+byte number[CPUS]; /* that a thread sleeps on, or is about to */
+byte woken[CPUS];  /* the wakes that a thread found when it began to await */
 bool asleep[CPUS]; /* the kernel's queue of the word */
 
-hidden byte W1_no_wakeup_is_lost;
+hidden byte W1_no_ring_is_lost;
+hidden byte W7_no_wake_is_lost;
+
+#if INTERESTS > 1
+#define ONE_ACCESS /* has_news() makes two */
+#define INTEREST_OF(thread) (1 << RESOURCE(thread))
+#define HAS_NEWS(thread) \
+    (memory[LATEST] > seen[thread] && memory[ACTIVITY(RESOURCE(thread))] > seen[thread])
+#else
+#define ONE_ACCESS atomic
+#define INTEREST_OF(thread) 1
+#define HAS_NEWS(thread) (memory[LATEST] > seen[thread])
+#endif
 
 inline lock()
 {
@@ -63,19 +118,52 @@ inline lock()
 
 inline unlock()
 {
-    store(LOCK, 0)
+    store(LOCK, 0) /* glibc's is a locked instruction; a release store is less, and enough */
 }
 
-inline futex_wait(w, expected)
+inline count_up()
+{
+    d_step { /* fetch_add 1 */
+        DRAINED(_pid);
+#if defined(ONE_VALUE)
+        memory[BELL] = 0;
+#elif defined(LITERAL)
+        memory[BELL]++;
+#else
+        at = 0;
+        do
+        :: at < CPUS -> number[at] = OUTDATED; at++
+        :: else -> break
+        od;
+        memory[BELL] = 1 - memory[BELL];
+#endif
+        at = 0
+    }
+}
+
+inline switch_on()
+{
+#if defined(NO_ANNOUNCE)
+    load(BELL, number[_pid])
+#elif defined(PLAIN_ANNOUNCE)
+    number[_pid] = word | 1;
+    store(BELL, number[_pid]);
+    word = 0
+#else
+    d_step { /* fetch_or 1 */
+        DRAINED(_pid);
+        memory[BELL] = memory[BELL] | 1;
+        number[_pid] = memory[BELL]
+    }
+#endif
+}
+
+inline futex_wait()
 {
     d_step {
         DRAINED(_pid);
-        asleep[_pid] = (memory[w] == expected)
+        asleep[_pid] = (memory[BELL] == number[_pid])
     }
-    if
-    :: !asleep[_pid]
-    :: asleep[_pid] -> asleep[_pid] = false /* a signal, the time limit */
-    fi
 }
 
 inline futex_wake_all()
@@ -90,140 +178,286 @@ inline futex_wake_all()
     }
 }
 
-#ifndef PLAIN_EXIT
-
-inline announce()
+inline shmc_post()
 {
-    lock(); /* F4 */
-    load(COUNT, count);
-    store(COUNT, count + 1);
-    store(WORD, TICKET);
-    unlock();
-    count = 0;
-#ifndef NO_READER_FENCE
-    fence() /* F1 */
-#endif
-}
-
-inline withdraw()
-{
-    lock(); /* F4 */
-    load(COUNT, count);
-    count--;
-    store(COUNT, count);
-    if
-    :: count == 0 -> store(WORD, 0)
-    :: else
-    fi;
-    unlock();
-    count = 0
-}
-
-#else
-
-inline announce()
-{
-    store(WORD, TICKET);
-    fence()
-}
-
-inline withdraw()
-{
-    store(WORD, 0)
-}
-
-#endif
-
-inline post()
-{
-    load(WORD, old);
-    if
-    :: old != 0 ->
 #ifdef WAKE_FIRST
-        futex_wake_all();
-        exchange(WORD, 0, old)
-#else
-        exchange(WORD, 0, old); /* F3 */
-        if
-        :: old != 0 -> futex_wake_all()
-        :: else /* the last thread has just withdrawn */
-        fi
+    futex_wake_all();
 #endif
-    :: else
-    fi;
-    old = 0
+    atomic {
+        load(BELL, word);
+        if
+        :: !IS_ON(word) -> word = 0; goto wake
+        :: else -> word = 0
+        fi
+    }
+    count_up(); /* F4; two at once may leave the bell on: one vain ring */
+wake:
+#ifndef WAKE_FIRST
+    futex_wake_all()
+#endif
 }
 
 active proctype Writer()
 {
-    byte latest = 0, old = 0;
+    byte latest = 0, word = 0, interest = 0;
 
-    do
-    :: latest == PUBLISHES -> break
-    :: else ->
+end_publish:
+    atomic {
+        latest < PUBLISHES;
         posting = true;
-        latest++;
-        store(LATEST, latest);
+#if INTERESTS > 1
+        if
+        :: interest = 1; store(ACTIVITY(0), latest + 1)
+        :: interest = 2; store(ACTIVITY(1), latest + 1)
+        fi;
+#else
+        if
+        :: interest = 1
+#ifdef QUIET
+        :: interest = 0
+#endif
+        fi;
+#endif
+        store(LATEST, latest + 1)
+    }
+    atomic { /* shmc_seats_wake() */
 #ifndef NO_WRITER_FENCE
         fence(); /* F2 */
 #endif
-        post();
-        posting = false
-    od
+        load(BELL, word);
+        if
+        :: !IS_ON(word) -> goto rung
+        :: else
+        fi
+    }
+    atomic {
+        load(INTEREST, word);
+        if
+        :: !(word & interest) -> goto rung
+        :: else
+        fi
+    }
+    shmc_post();
+rung:
+    atomic {
+        posting = false;
+        latest++;
+        word = 0;
+        interest = 0;
+        goto end_publish
+    }
+}
+
+/* Sets latest to the newest generation if it is news, else to 0. */
+inline has_news()
+{
+    atomic {
+        load(LATEST, latest);
+        latest = (latest > seen[_pid] -> latest : 0)
+    }
+#if INTERESTS > 1
+    if
+    :: latest > 0 ->
+        atomic {
+            load(ACTIVITY(RESOURCE(_pid)), word);
+            latest = (word > seen[_pid] -> latest : 0);
+            word = 0
+        }
+    :: else
+    fi
+#endif
+}
+
+inline add_interest()
+{
+#ifdef INTEREST_ALONE
+    word = 0;
+#else
+    load(INTEREST, word);
+#endif
+    store(INTEREST, word | INTEREST_OF(_pid));
+    word = 0
+}
+
+inline announce()
+{
+    atomic {
+        lock(); /* F5 */
+#ifndef INTEREST_LATE
+        add_interest()
+#endif
+    }
+#ifdef PLAIN_ANNOUNCE
+    load(BELL, word);
+#endif
+    atomic {
+        switch_on();
+#ifdef INTEREST_LATE
+        add_interest();
+#endif
+        unlock()
+    }
+}
+
+inline leave()
+{
+    atomic {
+        lock(); /* F5 */
+        sleepers--;
+        if
+        :: IS_LAST -> store(INTEREST, 0)
+        :: else -> unlock(); goto wait
+        fi
+    }
+    atomic {
+        load(BELL, word);
+        if
+        :: !IS_ON(word) -> word = 0; unlock(); goto wait
+        :: else -> word = 0
+        fi
+    }
+    atomic {
+        count_up();
+        unlock();
+        goto wait
+    }
 }
 
 active [THREADS] proctype Thread()
 {
-    byte latest = 0, count = 0;
+    byte latest = 0, word = 0;
+#ifdef LITERAL
+    byte sleeps = 0;
+#endif
 
-again:
-    latest = 0;
-    load(LATEST, latest);
-    if
-    :: latest != seen[_pid] -> seen[_pid] = latest; goto again
-    :: else
-    fi;
-
-#ifdef NO_ANNOUNCE
-    load(LATEST, latest);
-    if
-    :: latest != seen[_pid] -> goto again
-    :: else
-    fi;
+wait: /* shmc_wait() */
+    ONE_ACCESS {
+        has_news();
+        if
+        :: latest > 0 -> goto new
+        :: else
+        fi
+    }
+    atomic { /* enter() */
+        lock();
+        sleepers++;
+        unlock()
+    }
+#ifdef SELF
+    load(WAKES, woken[_pid]);
+#endif
+await:
+#ifdef LITERAL
+end_of_sleeps:
+    sleeps < SLEEPS;
+    sleeps++;
+#endif
     announce();
-#else
-    announce();
+#ifndef NO_READER_FENCE
+    fence(); /* F1 */
+#endif
 #ifndef NO_RECHECK
-    load(LATEST, latest);
-    if
-    :: latest != seen[_pid] -> goto leave
-    :: else
-    fi;
+    ONE_ACCESS {
+        has_news();
+        if
+        :: latest > 0 -> goto end_wait
+        :: else
+        fi
+    }
 #endif
+#if defined(SELF) && !defined(NO_SELF_CHECK)
+    atomic {
+        load(WAKES, word);
+        if
+        :: word != woken[_pid] -> word = 0; goto end_wait
+        :: else -> word = 0
+        fi
+    }
 #endif
-    futex_wait(WORD, TICKET);
-leave:
-    latest = 0;
-    withdraw();
-    goto again
+    futex_wait();
+    atomic {
+        if
+        :: !asleep[_pid]                        /* woken, or the number had changed */
+        :: asleep[_pid] -> asleep[_pid] = false /* for no reason */
+        :: asleep[_pid] -> asleep[_pid] = false; goto end_wait /* a signal, the time limit */
+        fi;
+        number[_pid] = OUTDATED
+    }
+    ONE_ACCESS {
+        has_news();
+        if
+        :: latest > 0
+        :: else -> goto await
+        fi
+    }
+
+end_wait:
+    atomic {
+        number[_pid] = OUTDATED;
+        woken[_pid] = 0;
+        seen[_pid] = (latest > 0 -> latest : seen[_pid]);
+        latest = 0
+    }
+    leave();
+
+new:
+    atomic {
+        seen[_pid] = latest;
+        latest = 0;
+        goto wait
+    }
 }
+
+#ifdef SELF
+active proctype Waker() /* shmc_wake_self() */
+{
+    byte word = 0;
+
+    waking = true;
+#ifdef SELF_LATE
+    shmc_post();
+#endif
+    d_step {
+        DRAINED(_pid);
+        memory[WAKES]++ /* F3: locked, so that the fence after it adds nothing here */
+    }
+#ifndef SELF_LATE
+    shmc_post();
+#endif
+    waking = false
+}
+#endif
 
 DRAINS
 
-#define LOST(thread) (asleep[thread] && seen[thread] < memory[LATEST] && !posting)
+#define RINGING (posting || waking)
+#define LOST(thread) (asleep[thread] && HAS_NEWS(thread) && !RINGING)
+#define SLEPT_ON(thread) (asleep[thread] && woken[thread] != memory[WAKES] && !waking)
 
 active proctype Watch()
 {
 end:
     if
-    :: LOST(1)
+    :: LOST(1) -> goto lost
+#ifdef SELF
+    :: SLEPT_ON(1) -> goto slept_on
+#endif
 #if THREADS > 1
-    :: LOST(2)
+    :: LOST(2) -> goto lost
+#ifdef SELF
+    :: SLEPT_ON(2) -> goto slept_on
+#endif
 #endif
 #if THREADS > 2
-    :: LOST(3)
+    :: LOST(3) -> goto lost
 #endif
     fi;
-    W1_no_wakeup_is_lost = false;
-    assert(W1_no_wakeup_is_lost)
+lost:
+    W1_no_ring_is_lost = false;
+    assert(W1_no_ring_is_lost);
+#ifdef SELF
+slept_on:
+    W7_no_wake_is_lost = false;
+    assert(W7_no_wake_is_lost)
+#endif
 }

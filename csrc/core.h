@@ -306,7 +306,7 @@ struct shmc_limbo {
     uint64_t bytes;
 };
 
-/* ---- values.c, writer.c: building values, changing resources (state: writer.h) ------------- */
+/* ---- make.c, batch.c, changes.c: building values, changing resources (state: writer.h) ------- */
 
 /* Value construction. Children must be words of this writer that are alive (counted, or made
  * in this batch). What nobody counts by the end of the batch is freed with it. */
@@ -343,7 +343,6 @@ struct shmc_change {
     size_t key_length;
     shmc_word value;
     shmc_word version; /* string word or SHMC_NOTHING */
-    uint64_t shard;
     bool looked_up; /* the last call that looked into this resource was shmc_current() of this key */
     const shmc_word *emitted;
     size_t emitted_count;

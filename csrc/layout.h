@@ -114,7 +114,7 @@ struct shmc_super {
     shmc_atomic heartbeat_ns;
     shmc_atomic writer_pid;
     shmc_atomic next_id; /* ids below it may be in use (I6) */
-    shmc_atomic phase;   /* where the writer is, for tests that kill it: see writer.c */
+    shmc_atomic phase;   /* where the writer is, for tests that kill it: see batch.c */
     shmc_atomic closed;  /* the writer ended in order */
     shmc_atomic reserved1[2];
     /* file_size: the bounds of every offset (I3). */

@@ -176,14 +176,14 @@ static int put_key(struct put *put, PyObject *key)
     return 0;
 }
 
-/* (writer, resource, key, object, version, shard, emitted) */
+/* (writer, resource, key, object, version, emitted) */
 static PyObject *put_one(PyObject *const *arguments, Py_ssize_t count, put_function function)
 {
     struct put put;
 
-    if (count < 4 || count > 7) {
+    if (count < 4 || count > 6) {
         PyErr_SetString(PyExc_TypeError,
-                        "takes writer, resource, key, object, version, shard, emitted");
+                        "takes writer, resource, key, object, version, emitted");
         return NULL;
     }
     const unsigned long long address = PyLong_AsUnsignedLongLong(arguments[0]);
@@ -193,12 +193,7 @@ static PyObject *put_one(PyObject *const *arguments, Py_ssize_t count, put_funct
         return NULL;
     put.value = arguments[3];
     put.version = count > 4 ? arguments[4] : NULL;
-    put.emitted = count > 6 ? arguments[6] : NULL;
-    if (count > 5) {
-        put.change.shard = PyLong_AsUnsignedLongLong(arguments[5]);
-        if (PyErr_Occurred())
-            return NULL;
-    }
+    put.emitted = count > 5 ? arguments[5] : NULL;
     const int changed = put_change(&put);
     return changed < 0 ? NULL : PyBool_FromLong(changed);
 }
@@ -209,22 +204,22 @@ static PyObject *hot_put(PyObject *module, PyObject *const *arguments, Py_ssize_
     return put_one(arguments, count, shmc_put);
 }
 
-/* (writer, resource, key, object, version, shard, emitted, now_ns): begin, put and commit */
+/* (writer, resource, key, object, version, emitted, now_ns): begin, put and commit */
 static PyObject *hot_put_now(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     (void)module;
-    if (count != 8) {
+    if (count != 7) {
         PyErr_SetString(PyExc_TypeError, "takes what put takes, and the time");
         return NULL;
     }
     struct shmc_writer *writer = PyLong_AsVoidPtr(arguments[0]);
-    const unsigned long long now_ns = PyLong_AsUnsignedLongLong(arguments[7]);
+    const unsigned long long now_ns = PyLong_AsUnsignedLongLong(arguments[6]);
     if (PyErr_Occurred())
         return NULL;
     enum shmc_status status = shmc_begin(writer);
     if (status != SHMC_OK)
         return shmc_hot_raise(status, "opening a batch");
-    PyObject *changed = put_one(arguments, 7, shmc_put);
+    PyObject *changed = put_one(arguments, 6, shmc_put);
     if (changed == NULL) {
         shmc_abort(writer);
         return NULL;
@@ -285,7 +280,6 @@ static PyObject *hot_put_many(PyObject *module, PyObject *arguments)
         int changed = -1;
 
         put.version = NULL;
-        put.change.shard = 0;
         if (PyTuple_Check(item) &&
             PyArg_ParseTuple(item, "OO|O:put_many item", &key, &put.value, &put.version) &&
             put_key(&put, key) == 0)
@@ -433,9 +427,9 @@ static PyObject *hot_forget(PyObject *module, PyObject *address)
 
 static PyMethodDef methods[] = {
     {"put", (PyCFunction)(void (*)(void))hot_put, METH_FASTCALL,
-     PyDoc_STR("put(writer, resource, key, object, version=None, shard=0, emitted=None) -> bool")},
+     PyDoc_STR("put(writer, resource, key, object, version=None, emitted=None) -> bool")},
     {"put_now", (PyCFunction)(void (*)(void))hot_put_now, METH_FASTCALL,
-     PyDoc_STR("put_now(writer, resource, key, object, version, shard, emitted, now_ns) -> bool: "
+     PyDoc_STR("put_now(writer, resource, key, object, version, emitted, now_ns) -> bool: "
                "a batch of one")},
     {"stage", (PyCFunction)(void (*)(void))hot_stage, METH_FASTCALL,
      PyDoc_STR("As put, for a replacement that is being prepared.")},

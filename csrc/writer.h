@@ -214,7 +214,22 @@ bool shmc_path_valid(const char *path, size_t length);
 enum shmc_status shmc_index_fill(struct shmc_writer *writer, struct shmc_wresource *resource,
                                  uint32_t index);
 
-/* writer.c, replace.c: entries whose words are alive ------------------------------------------ */
+/* batch.c ------------------------------------------------------------------------------------ */
+
+/* Saves a resource before the batch changes it, and marks its record to be written anew. */
+enum shmc_status shmc_touch(struct shmc_writer *writer, struct shmc_wresource *resource);
+/* OK if a batch is open that can still succeed, and the resource exists. */
+enum shmc_status shmc_usable(const struct shmc_writer *writer, uint32_t resource);
+/* Passes a status on; anything but OK means that the batch can only be aborted. */
+enum shmc_status shmc_poison(struct shmc_writer *writer, enum shmc_status status);
+
+/* resources.c -------------------------------------------------------------------------------- */
+
+void shmc_resource_free(struct shmc_writer *writer, struct shmc_wresource *resource);
+enum shmc_status shmc_make_text(struct shmc_writer *writer, const char *text, size_t length,
+                                shmc_word *word);
+
+/* changes.c, replace.c: entries whose words are alive ----------------------------------------- */
 
 enum shmc_status shmc_put_entry(struct shmc_writer *writer, uint32_t id,
                                 const struct shmc_entry *entry);

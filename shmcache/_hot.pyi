@@ -191,7 +191,6 @@ def put(
     key: str,
     obj: Any,
     version: str | None,
-    shard: int,
     emitted: tuple[tuple[str, ...], ...] | None,
     /,
 ) -> bool: ...
@@ -201,7 +200,6 @@ def put_now(
     key: str,
     obj: Any,
     version: str | None,
-    shard: int,
     emitted: tuple[tuple[str, ...], ...] | None,
     now_ns: int,
     /,
@@ -215,7 +213,6 @@ def stage(
     key: str,
     obj: Any,
     version: str | None,
-    shard: int,
     emitted: tuple[tuple[str, ...], ...] | None,
     /,
 ) -> Any: ...

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_FNV_OFFSET, _FNV_PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
-
 
 def resolve(index: str, spec: IndexSpec) -> Emit | None:
     """The function of a spec, imported if need be; None for a path, which the core evaluates."""
@@ -106,17 +104,8 @@ def published(segments: Segments, number: int) -> Iterator[tuple[str, Any]]:
         reader.close()
 
 
-def identity(obj: Mapping[str, Any]) -> tuple[str, str | None, int]:
-    """Key, version and shard of a Kubernetes object, as `_hot.apply` takes them in C."""
+def identity(obj: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Key and version of a Kubernetes object, as `_hot.apply` takes them in C."""
     metadata = obj["metadata"]
     name, namespace = metadata["name"], metadata.get("namespace")
-    key = f"{namespace}/{name}" if namespace else name
-    return key, metadata.get("resourceVersion"), shard_of(metadata.get("uid", ""))
-
-
-def shard_of(uid: str) -> int:
-    """FNV-1a, 64 bits."""
-    shard = _FNV_OFFSET
-    for byte in uid.encode():
-        shard = (shard ^ byte) * _FNV_PRIME & _MASK
-    return shard
+    return f"{namespace}/{name}" if namespace else name, metadata.get("resourceVersion")

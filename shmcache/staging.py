@@ -27,12 +27,12 @@ class Staged:
         self._writer = writer
         self._declared = declared
 
-    def put(self, key: str, obj: Any, version: str | None = None, shard: int = 0) -> None:
+    def put(self, key: str, obj: Any, version: str | None = None) -> None:
         """Stages one object; of two under one key the later counts."""
         writer, declared = self._writer, self._declared
         with writer._change(declared.name, whole=False):  # noqa: SLF001
             emitted = writer._emit(declared, key, obj) if declared.functions else None  # noqa: SLF001
-            _hot.stage(writer._address, declared.id, key, obj, version, shard, emitted)  # noqa: SLF001
+            _hot.stage(writer._address, declared.id, key, obj, version, emitted)  # noqa: SLF001
 
     def apply(self, objects: Iterable[Mapping[str, Any]]) -> int:
         """Stages Kubernetes objects under namespace/name; how many."""
@@ -44,8 +44,8 @@ class Staged:
                     count += len(chunk)
                     continue
                 for obj in chunk:
-                    key, version, shard = identity(obj)
-                    self.put(key, obj, version, shard)
+                    key, version = identity(obj)
+                    self.put(key, obj, version)
             count += len(chunk)
         return count
 

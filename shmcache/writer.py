@@ -107,17 +107,15 @@ class Writer(Batches):
 
     # ---- objects ---------------------------------------------------------------------------
 
-    def put(
-        self, resource: str, key: str, obj: Any, version: str | None = None, shard: int = 0
-    ) -> bool:
+    def put(self, resource: str, key: str, obj: Any, version: str | None = None) -> bool:
         """Stores one object under `key`; whether that changed anything."""
         declared = self._declared.get(resource) or self._resource(resource)
         if not declared.functions and self._depth == 0:
-            return self._put_now(declared, key, obj, version, shard)
+            return self._put_now(declared, key, obj, version)
         self._begin()
         try:
             emitted = self._emit(declared, key, obj) if declared.functions else None
-            changed = _hot.put(self._address, declared.id, key, obj, version, shard, emitted)
+            changed = _hot.put(self._address, declared.id, key, obj, version, emitted)
         except BaseException as error:
             clear = self._abort(error, resource)
             if clear is not None:
@@ -126,15 +124,11 @@ class Writer(Batches):
         self._end()
         return changed
 
-    def _put_now(
-        self, declared: Declared, key: str, obj: Any, version: str | None, shard: int
-    ) -> bool:
+    def _put_now(self, declared: Declared, key: str, obj: Any, version: str | None) -> bool:
         """put() as a batch of its own, in one call: what a watch event costs."""
         self._enter()
         try:
-            return _hot.put_now(
-                self._address, declared.id, key, obj, version, shard, None, monotonic_ns()
-            )
+            return _hot.put_now(self._address, declared.id, key, obj, version, None, monotonic_ns())
         except CacheFull as error:
             raise self._explained(f"{declared.name}: {error}") from error
         finally:
@@ -157,8 +151,8 @@ class Writer(Batches):
                 return _hot.apply(self._address, declared.id, batch)
             changed = 0
             for obj in objects:
-                key, version, shard = identity(obj)
-                changed += self.put(resource, key, obj, version, shard)
+                key, version = identity(obj)
+                changed += self.put(resource, key, obj, version)
             return changed
 
     def delete(

@@ -35,7 +35,7 @@ from shmcache.errors import ShmCacheError, StaleObjectError, UnsupportedValue
 from shmcache.staging import Staged
 
 EXAMPLES = int(os.environ.get("SHMCACHE_EXAMPLES") or 40)
-STEPS = 30
+STEPS = 80
 
 PATHS = ["spec.node", "metadata.labels", "owners[*].uid", "zone", "data", "data[*][*]"]
 INDICES: dict[str, dict[str, str | None]] = {
@@ -248,6 +248,7 @@ class Machine(RuleBasedStateMachine):
         self.kept: list[Kept] = []
         self.batching = False
         self.touched = False
+        self.sound = True
 
     @initialize(
         slots=st.sampled_from([8, 16, 64, 1024]),
@@ -288,6 +289,9 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "followers"):
             return
         happened["sequences"] += 1
+        if self.sound:
+            self.catch_up(0)
+            self.catch_up(1)
         happened["reused"] += self.writer.stats()["reused_bytes"] > 0
         for stack, _, _ in self.replacing.values():
             stack.close()
@@ -452,6 +456,15 @@ class Machine(RuleBasedStateMachine):
         self.committed(before)
         self.verify()
 
+    @rule(change=ops)
+    def another(self, change: Op) -> None:
+        """Changes are what most steps should be."""
+        self.one(change)
+
+    @rule(change=ops)
+    def and_another(self, change: Op) -> None:
+        self.one(change)
+
     @rule(changes=st.lists(ops, min_size=1, max_size=6))
     def batch(self, changes: list[Op]) -> None:
         before = self.writer.stats()["generation"]
@@ -565,6 +578,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1))
     def catch_up(self, which: int) -> None:
+        happened["caught up"] += 1
         self.followers[which].finish(self.tail)
 
     @precondition(lambda self: len(self.kept) < 20)
@@ -665,6 +679,7 @@ class Machine(RuleBasedStateMachine):
         return Seen(twin.state(), twin.indices(), twin.versions(), twin.head)
 
     def verify(self) -> None:
+        self.sound = False  # from here on, unless all holds
         self.writer.check()
         happened["looks"] += 1
         happened["kept"] += len(self.kept)
@@ -674,6 +689,7 @@ class Machine(RuleBasedStateMachine):
         for name, resource in self.twin.resources.items():
             assert self.witness.cache[name].state == resource.state
             assert len(self.witness.cache[name]) == len(resource.entries)
+        self.sound = True
 
 
 class _Doomed(Exception):

@@ -1,0 +1,159 @@
+/*
+ * batch.c - what becomes visible together, or leaves no trace.
+ *
+ * A batch collects changes to the private state (trees are built beside the published
+ * ones, counts rise, releases are listed) and becomes visible by shmc_publish(), or is
+ * undone: then trees, counts, the table of equals and the arena are as before.
+ *
+ * Invariants
+ *   U1  a resource that a batch touches was saved first; undoing restores exactly
+ *       what was saved, and shmc_undo_counts() gives back what the batch took.
+ *   U2  after an error in the middle of a change the batch is poisoned: it can only
+ *       be aborted.
+ */
+#include "writer.h"
+
+/* U1 */
+enum shmc_status shmc_touch(struct shmc_writer *writer, struct shmc_wresource *resource)
+{
+    if (resource->saved == NULL) {
+        struct shmc_saved *saved = shmc_heap_resize(&writer->heap, NULL, 0, sizeof(*saved));
+
+        if (saved == NULL)
+            return SHMC_NO_MEMORY;
+        saved->version = resource->version;
+        saved->state = resource->state;
+        saved->generation = resource->generation;
+        saved->count = resource->count;
+        saved->primary = resource->primary;
+        saved->directory = resource->directory;
+        saved->record = resource->record;
+        saved->index_count = resource->index_count;
+        for (uint32_t i = 0; i < resource->index_count; i++) {
+            saved->trees[i] = resource->indices[i].tree;
+            saved->counts[i] = resource->indices[i].count;
+        }
+        resource->saved = saved;
+    }
+    resource->dirty = true;
+    return SHMC_OK;
+}
+
+static void restore(struct shmc_writer *writer, struct shmc_wresource *resource)
+{
+    const struct shmc_saved *saved = resource->saved;
+
+    while (resource->index_count > saved->index_count) {
+        struct shmc_windex *index = &resource->indices[--resource->index_count];
+        if (index->path != NULL)
+            shmc_heap_resize(&writer->heap, index->path, index->path_length + 1, 0);
+        memset(index, 0, sizeof(*index));
+    }
+    resource->version = saved->version;
+    resource->state = saved->state;
+    resource->generation = saved->generation;
+    resource->count = saved->count;
+    resource->primary = saved->primary;
+    resource->directory = saved->directory;
+    resource->record = saved->record;
+    for (uint32_t i = 0; i < resource->index_count; i++) {
+        resource->indices[i].tree = saved->trees[i];
+        resource->indices[i].count = saved->counts[i];
+    }
+}
+
+enum shmc_status shmc_begin(struct shmc_writer *writer)
+{
+    if (writer->in_batch)
+        return SHMC_BUSY;
+    if (shmc_arena_short(&writer->arena)) /* while pages may still change their class */
+        shmc_reclaim(writer);
+    writer->in_batch = true;
+    writer->poisoned = writer->pending_overflow = false;
+    writer->pending_count = 0;
+    writer->batch_changes = 0;
+    writer->batch_number++;
+    writer->fresh_bytes = 0;
+    writer->batch_resource_count = writer->resource_count;
+    writer->catalogue_before = writer->catalogue;
+    for (uint32_t i = 0; i < writer->resource_count; i++)
+        writer->resources[i].staged_before = writer->resources[i].staged.count;
+    shmc_arena_hold(&writer->arena, true);
+    return SHMC_OK;
+}
+
+static void batch_end(struct shmc_writer *writer)
+{
+    for (uint32_t i = 0; i < writer->resource_count; i++) {
+        struct shmc_wresource *resource = &writer->resources[i];
+
+        if (resource->saved != NULL)
+            shmc_heap_resize(&writer->heap, resource->saved, sizeof(*resource->saved), 0);
+        resource->saved = NULL;
+        resource->dirty = false;
+        resource->delta_count = 0;
+    }
+    writer->in_batch = false;
+    writer->arena.may_use_reserve = false;
+    shmc_arena_hold(&writer->arena, false);
+}
+
+enum shmc_status shmc_abort(struct shmc_writer *writer)
+{
+    if (!writer->in_batch)
+        return SHMC_INVALID;
+    SHMC_UNLESS(NO_UNDO, shmc_undo_counts(writer)); /* C4 */
+    writer->catalogue = writer->catalogue_before;
+    while (writer->resource_count > writer->batch_resource_count)
+        shmc_resource_free(writer, &writer->resources[--writer->resource_count]);
+    for (uint32_t i = 0; i < writer->resource_count; i++) {
+        struct shmc_wresource *resource = &writer->resources[i];
+
+        if (resource->saved != NULL)
+            restore(writer, resource);
+        shmc_stage_undo(resource);
+    }
+    batch_end(writer);
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_commit(struct shmc_writer *writer, uint64_t now_ns)
+{
+    enum shmc_status status = SHMC_INVALID;
+
+    if (!writer->in_batch)
+        return status;
+    if (!writer->poisoned) {
+        shmc_store_racy(&writer->super->phase, 1);
+        status = shmc_publish(writer, now_ns);
+        shmc_store_racy(&writer->super->phase, 0);
+    }
+    if (status != SHMC_OK) {
+        shmc_abort(writer);
+        return status;
+    }
+    for (uint32_t i = 0; i < writer->resource_count; i++) {
+        struct shmc_wresource *resource = &writer->resources[i];
+
+        if (resource->finishing) {
+            shmc_list_free(&writer->heap, &resource->staged);
+            resource->finishing = resource->replacing = false;
+        }
+    }
+    batch_end(writer);
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_usable(const struct shmc_writer *writer, uint32_t resource)
+{
+    if (!writer->in_batch || writer->poisoned || resource >= writer->resource_count)
+        return SHMC_INVALID;
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_poison(struct shmc_writer *writer, enum shmc_status status)
+{
+    if (status != SHMC_OK)
+        writer->poisoned = true; /* U2 */
+    return status;
+}

@@ -1,0 +1,287 @@
+/*
+ * changes.c - what happens to objects: put and delete, one key at a time.
+ *
+ * Invariants
+ *   U3  the key, value and extra of an entry are counted once each by that entry.
+ *   U4  a change that changes nothing leaves nothing: no delta, no new block.
+ *   U5  the primary tree, the directory and the indices change together, in one batch.
+ */
+#include "writer.h"
+
+#define KEY_MAX 65536u
+
+static enum shmc_status pending_add(struct shmc_writer *writer,
+                                    const struct shmc_pending *change)
+{
+    const size_t limit = (writer->ring_mask + 1) / 2;
+
+    writer->resources[change->resource].delta_count++;
+    writer->batch_changes++;
+    if (writer->pending_count == limit)
+        writer->pending_overflow = true;
+    if (writer->pending_overflow)
+        return SHMC_OK;
+    if (writer->pending_count == writer->pending_capacity) {
+        size_t capacity = writer->pending_capacity * 2 + 16;
+        capacity = capacity > limit ? limit : capacity;
+        void *pending = shmc_heap_resize(&writer->heap, writer->pending,
+                                         writer->pending_capacity * sizeof(*writer->pending),
+                                         capacity * sizeof(*writer->pending));
+        if (pending == NULL)
+            return SHMC_NO_MEMORY;
+        writer->pending = pending;
+        writer->pending_capacity = capacity;
+    }
+    writer->pending[writer->pending_count++] = *change;
+    return SHMC_OK;
+}
+
+/* FNV-1a of metadata.uid: the shard key of Kubernetes' sharded watches. 0 without a uid. */
+static uint64_t shard_of(const struct shmc_writer *writer, shmc_word value)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    uint8_t buffer[8];
+    size_t length;
+    const shmc_word metadata =
+        shmc_object_find(&writer->span, value, (const uint8_t *)"metadata", 8);
+    const shmc_word uid = shmc_object_find(&writer->span, metadata, (const uint8_t *)"uid", 3);
+
+    if (shmc_tag(uid) != SHMC_TAG_SHORT && shmc_tag(uid) != SHMC_TAG_STRING)
+        return 0;
+    const uint8_t *bytes = shmc_word_bytes(writer, uid, buffer, &length);
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static bool key_valid(const uint8_t *key, size_t length, uint32_t *flags)
+{
+    return length > 0 && memchr(key, 0, length) == NULL && shmc_string_flags(key, length, flags);
+}
+
+enum shmc_status shmc_current(struct shmc_writer *writer, uint32_t id, const uint8_t *key,
+                              size_t length, shmc_word *value)
+{
+    if (id >= writer->resource_count)
+        return SHMC_INVALID;
+    writer->looked_up = id;
+    const enum shmc_status status = shmc_path_find(
+        writer, &shmc_primary, writer->resources[id].primary, key, length, &writer->path);
+    if (status == SHMC_OK)
+        *value = writer->path.entry.words[1];
+    return status;
+}
+
+/* The words of an entry that is new to the tree are counted by it (U3). */
+static enum shmc_status count_entry(struct shmc_writer *writer, const struct shmc_entry *entry,
+                                    const struct shmc_entry *old, bool existed)
+{
+    enum shmc_status status = SHMC_OK;
+
+    for (unsigned i = existed ? 1 : 0; status == SHMC_OK && i < 3; i++) {
+        status = shmc_take(writer, entry->words[i]);
+        if (status == SHMC_OK && existed)
+            status = shmc_drop_later(writer, old->words[i]);
+    }
+    return status;
+}
+
+/* An entry's version: extra itself, or its first element. */
+static shmc_word version_of(const struct shmc_writer *writer, shmc_word extra)
+{
+    if (shmc_tag(extra) != SHMC_TAG_ARRAY)
+        return extra;
+    return shmc_load_at(&writer->span, shmc_block_of(extra) + 8);
+}
+
+/* Puts words that are alive in place of whatever the key has; the last look-up was of it. */
+static enum shmc_status put_words(struct shmc_writer *writer, uint32_t id,
+                                  const struct shmc_entry *entry, bool silent)
+{
+    struct shmc_wresource *resource = &writer->resources[id];
+    const struct shmc_entry old = writer->path.entry; /* zeros if there is none */
+    const bool existed = writer->path.found;
+    uint8_t buffer[8];
+    size_t length;
+    const uint8_t *key = shmc_word_bytes(writer, entry->words[0], buffer, &length);
+
+    assert(writer->looked_up == id && writer->path.top == resource->primary);
+    if (existed && old.words[1] == entry->words[1] && old.words[2] == entry->words[2])
+        return SHMC_OK; /* U4 */
+    enum shmc_status status = shmc_touch(writer, resource);
+    if (status == SHMC_OK)
+        status = shmc_path_put(writer, &shmc_primary, &writer->path, entry, &resource->primary);
+    if (status == SHMC_OK)
+        status = shmc_directory_put(writer, &resource->directory, key, length,
+                                    existed ? old.words[0] : entry->words[0], entry->words[1]);
+    if (status == SHMC_OK)
+        status = count_entry(writer, entry, &old, existed);
+    if (status == SHMC_OK) {
+        resource->count += !existed;
+        status = shmc_indices_update(writer, resource, existed ? old.words[0] : entry->words[0],
+                                     old.words[1], old.words[2], entry->words[1],
+                                     entry->words[2]);
+    }
+    if (status != SHMC_OK || silent)
+        return status;
+    const struct shmc_pending change = {
+        .resource = id,
+        .kind = existed ? SHMC_MODIFIED : SHMC_ADDED,
+        .key = existed ? old.words[0] : entry->words[0],
+        .version = version_of(writer, entry->words[2]),
+        .old_value = old.words[1],
+        .new_value = entry->words[1],
+        .shard = shard_of(writer, entry->words[1]),
+        .charge = existed ? writer->fresh_bytes + 64 : 64,
+    };
+    writer->fresh_bytes = 0;
+    return pending_add(writer, &change);
+}
+
+enum shmc_status shmc_put_entry(struct shmc_writer *writer, uint32_t id,
+                                const struct shmc_entry *entry)
+{
+    uint8_t buffer[8];
+    size_t length;
+    const uint8_t *key = shmc_word_bytes(writer, entry->words[0], buffer, &length);
+    shmc_word value;
+    const enum shmc_status status = shmc_current(writer, id, key, length, &value);
+
+    return status == SHMC_OK || status == SHMC_NOT_FOUND ? put_words(writer, id, entry, false)
+                                                         : status;
+}
+
+/* version alone, or [version, values ...] where indices take values from outside. */
+static enum shmc_status make_extra(struct shmc_writer *writer, const struct shmc_change *change,
+                                   shmc_word *extra)
+{
+    shmc_word words[SHMC_MAX_INDICES + 1];
+    uint32_t indices[SHMC_MAX_INDICES];
+    const size_t count = shmc_external_indices(writer, change->resource, indices);
+
+    *extra = change->version != SHMC_NOTHING ? change->version : SHMC_EMPTY_STRING;
+    if (count != change->emitted_count)
+        return SHMC_INVALID;
+    if (count == 0)
+        return SHMC_OK;
+    words[0] = *extra;
+    for (size_t i = 0; i < count; i++)
+        words[i + 1] =
+            change->emitted[i] != SHMC_NOTHING ? change->emitted[i] : SHMC_EMPTY_ARRAY;
+    return shmc_make_array(writer, words, count + 1, extra);
+}
+
+static enum shmc_status make_entry(struct shmc_writer *writer, const struct shmc_change *change,
+                                   struct shmc_entry *entry)
+{
+    uint32_t flags;
+
+    if (change->key_length > KEY_MAX)
+        return SHMC_LIMIT;
+    if (change->value == SHMC_NOTHING || !key_valid(change->key, change->key_length, &flags))
+        return SHMC_INVALID;
+    entry->words[1] = change->value;
+    enum shmc_status status = make_extra(writer, change, &entry->words[2]);
+    if (status == SHMC_OK)
+        status = shmc_make_string(writer, change->key, change->key_length, flags,
+                                  &entry->words[0]);
+    return status;
+}
+
+enum shmc_status shmc_put(struct shmc_writer *writer, const struct shmc_change *change)
+{
+    struct shmc_entry entry = {{0}};
+    enum shmc_status status = shmc_usable(writer, change->resource);
+
+    if (status == SHMC_OK)
+        status = make_entry(writer, change, &entry);
+    if (status != SHMC_OK)
+        return status; /* what was made is swept with the batch */
+    return shmc_poison(writer, change->looked_up
+                              ? put_words(writer, change->resource, &entry, false)
+                              : shmc_put_entry(writer, change->resource, &entry));
+}
+
+enum shmc_status shmc_refill(struct shmc_writer *writer, struct shmc_change *change)
+{
+    struct shmc_entry entry = {{0}};
+    enum shmc_status status = shmc_usable(writer, change->resource);
+
+    if (status == SHMC_OK)
+        status = shmc_current(writer, change->resource, change->key, change->key_length,
+                              &change->value);
+    if (status != SHMC_OK)
+        return status;
+    change->version = version_of(writer, writer->path.entry.words[2]);
+    entry.words[0] = writer->path.entry.words[0];
+    entry.words[1] = change->value;
+    status = make_extra(writer, change, &entry.words[2]);
+    return status == SHMC_OK ? shmc_poison(writer, put_words(writer, change->resource, &entry, true))
+                             : status;
+}
+
+enum shmc_status shmc_stage(struct shmc_writer *writer, const struct shmc_change *change)
+{
+    struct shmc_entry entry = {{0}};
+    enum shmc_status status = shmc_usable(writer, change->resource);
+
+    if (status == SHMC_OK && (!writer->resources[change->resource].replacing ||
+                              writer->resources[change->resource].finishing))
+        status = SHMC_INVALID;
+    if (status == SHMC_OK)
+        status = make_entry(writer, change, &entry);
+    if (status != SHMC_OK)
+        return status;
+    writer->fresh_bytes = 0;
+    return shmc_poison(writer, shmc_stage_entry(writer, change->resource, &entry));
+}
+
+static enum shmc_status delete_words(struct shmc_writer *writer, uint32_t id, const uint8_t *key,
+                                     size_t length, shmc_word version, uint32_t flags)
+{
+    struct shmc_wresource *resource = &writer->resources[id];
+    struct shmc_entry old = {{0}};
+    enum shmc_status status = shmc_tree_delete(writer, &shmc_primary, &resource->primary, key,
+                                               length, &old);
+
+    if (status == SHMC_OK)
+        status = shmc_directory_delete(writer, &resource->directory, key, length);
+    for (unsigned i = 0; status == SHMC_OK && i < 3; i++)
+        status = shmc_drop_later(writer, old.words[i]);
+    if (status != SHMC_OK)
+        return status;
+    resource->count--;
+    status = shmc_indices_update(writer, resource, old.words[0], old.words[1], old.words[2],
+                                 SHMC_NOTHING, SHMC_NOTHING);
+    const struct shmc_pending change = {
+        .resource = id,
+        .kind = SHMC_DELETED,
+        .flags = (uint8_t)flags,
+        .key = old.words[0],
+        .version = version,
+        .old_value = old.words[1],
+        .shard = shard_of(writer, old.words[1]),
+        .charge = shmc_exclusive_bytes(writer, old.words[1]) + 64,
+    };
+    return status == SHMC_OK ? pending_add(writer, &change) : status;
+}
+
+enum shmc_status shmc_delete(struct shmc_writer *writer, uint32_t id, const char *key,
+                             size_t length, const char *version, size_t version_length,
+                             uint32_t flags)
+{
+    enum shmc_status status = shmc_usable(writer, id);
+    const uint8_t *bytes = (const uint8_t *)key;
+    shmc_word word = SHMC_NOTHING, value;
+
+    if (status == SHMC_OK)
+        status = shmc_current(writer, id, bytes, length, &value);
+    if (status == SHMC_OK && version != NULL)
+        status = shmc_make_text(writer, version, version_length, &word);
+    if (status == SHMC_OK)
+        status = shmc_touch(writer, &writer->resources[id]);
+    if (status != SHMC_OK)
+        return status;
+    writer->arena.may_use_reserve = true; /* A5 */
+    return shmc_poison(writer, delete_words(writer, id, bytes, length, word, flags));
+}

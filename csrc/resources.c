@@ -1,0 +1,214 @@
+/*
+ * resources.c - what there is: resources, their indices, state and version.
+ *
+ * Ids count from 0 in the order of declaration and never change; nothing is ever
+ * undeclared, but a declaration goes away with the batch that made it.
+ */
+#include "writer.h"
+
+void shmc_resource_free(struct shmc_writer *writer, struct shmc_wresource *resource)
+{
+    for (uint32_t i = 0; i < resource->index_count; i++) {
+        struct shmc_windex *index = &resource->indices[i];
+        if (index->path != NULL)
+            shmc_heap_resize(&writer->heap, index->path, index->path_length + 1, 0);
+    }
+    if (resource->indices != NULL)
+        shmc_heap_resize(&writer->heap, resource->indices,
+                         SHMC_MAX_INDICES * sizeof(struct shmc_windex), 0);
+    if (resource->saved != NULL)
+        shmc_heap_resize(&writer->heap, resource->saved, sizeof(*resource->saved), 0);
+    shmc_list_free(&writer->heap, &resource->staged);
+    memset(resource, 0, sizeof(*resource));
+}
+
+enum shmc_status shmc_make_text(struct shmc_writer *writer, const char *text, size_t length,
+                                  shmc_word *word)
+{
+    uint32_t flags;
+
+    if (!shmc_string_flags((const uint8_t *)text, length, &flags))
+        return SHMC_INVALID;
+    return shmc_make_string(writer, (const uint8_t *)text, length, flags, word);
+}
+
+static bool word_is(const struct shmc_writer *writer, shmc_word word, const char *text,
+                    size_t length)
+{
+    uint8_t buffer[8];
+    size_t found;
+    const uint8_t *bytes = shmc_word_bytes(writer, word, buffer, &found);
+
+    return found == length && memcmp(bytes, text, length) == 0;
+}
+
+enum shmc_status shmc_find_resource(struct shmc_writer *writer, const char *name, size_t length,
+                                    uint32_t *id)
+{
+    for (uint32_t i = 0; i < writer->resource_count; i++) {
+        if (word_is(writer, writer->resources[i].name, name, length)) {
+            *id = i;
+            return SHMC_OK;
+        }
+    }
+    return SHMC_NOT_FOUND;
+}
+
+static enum shmc_status resources_reserve(struct shmc_writer *writer)
+{
+    const uint32_t capacity = writer->resource_capacity * 2 + 8;
+
+    if (writer->resource_count < writer->resource_capacity)
+        return SHMC_OK;
+    void *resources = shmc_heap_resize(&writer->heap, writer->resources,
+                                       writer->resource_capacity * sizeof(*writer->resources),
+                                       capacity * sizeof(*writer->resources));
+    if (resources == NULL)
+        return SHMC_NO_MEMORY;
+    writer->resources = resources;
+    writer->resource_capacity = capacity;
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_declare_resource(struct shmc_writer *writer, const char *name, size_t length,
+                                       uint32_t *id)
+{
+    enum shmc_status status = SHMC_INVALID;
+    shmc_word word;
+
+    if (!writer->in_batch || writer->poisoned || length == 0 ||
+        shmc_find_resource(writer, name, length, id) == SHMC_OK)
+        return status;
+    /* one RELIST mark for each resource must fit into a batch (R1) */
+    if (writer->resource_count >= SHMC_MAX_RESOURCES ||
+        writer->resource_count >= (writer->ring_mask + 1) / 2)
+        return SHMC_LIMIT;
+    status = shmc_make_text(writer, name, length, &word);
+    if (status == SHMC_OK)
+        status = resources_reserve(writer);
+    if (status == SHMC_OK)
+        status = shmc_take(writer, word);
+    if (status != SHMC_OK)
+        return shmc_poison(writer, status);
+    struct shmc_wresource *resource = &writer->resources[writer->resource_count];
+    memset(resource, 0, sizeof(*resource));
+    resource->name = word;
+    resource->settings = SHMC_NULL;
+    resource->version = SHMC_EMPTY_STRING;
+    resource->dirty = true;
+    *id = writer->resource_count++;
+    return SHMC_OK;
+}
+
+static enum shmc_status index_room(struct shmc_writer *writer, struct shmc_wresource *resource)
+{
+    const size_t size = SHMC_MAX_INDICES * sizeof(struct shmc_windex);
+
+    if (resource->index_count >= SHMC_MAX_INDICES)
+        return SHMC_LIMIT;
+    if (resource->indices != NULL)
+        return SHMC_OK;
+    resource->indices = shmc_heap_resize(&writer->heap, NULL, 0, size);
+    if (resource->indices == NULL)
+        return SHMC_NO_MEMORY;
+    memset(resource->indices, 0, size);
+    return SHMC_OK;
+}
+
+static enum shmc_status index_words(struct shmc_writer *writer, struct shmc_windex *index,
+                                    const char *name, size_t name_length, const char *path,
+                                    size_t path_length)
+{
+    enum shmc_status status = shmc_make_text(writer, name, name_length, &index->name);
+
+    index->settings = SHMC_NULL;
+    if (status == SHMC_OK && path != NULL)
+        status = shmc_make_text(writer, path, path_length, &index->settings);
+    if (status == SHMC_OK)
+        status = shmc_take(writer, index->name);
+    if (status == SHMC_OK)
+        status = shmc_take(writer, index->settings);
+    if (status == SHMC_OK && path != NULL) {
+        index->path = shmc_heap_resize(&writer->heap, NULL, 0, path_length + 1);
+        if (index->path == NULL)
+            return SHMC_NO_MEMORY;
+        memcpy(index->path, path, path_length);
+        index->path[path_length] = 0;
+        index->path_length = path_length;
+    }
+    return status;
+}
+
+enum shmc_status shmc_declare_index(struct shmc_writer *writer, uint32_t id, const char *name,
+                                    size_t name_length, const char *path, size_t path_length,
+                                    uint32_t *number)
+{
+    enum shmc_status status = shmc_usable(writer, id);
+
+    if (status != SHMC_OK || name_length == 0 ||
+        (path != NULL && !shmc_path_valid(path, path_length)))
+        return SHMC_INVALID;
+    struct shmc_wresource *resource = &writer->resources[id];
+    for (uint32_t i = 0; i < resource->index_count; i++) {
+        if (word_is(writer, resource->indices[i].name, name, name_length))
+            return SHMC_INVALID;
+    }
+    status = shmc_touch(writer, resource);
+    if (status == SHMC_OK)
+        status = index_room(writer, resource);
+    if (status != SHMC_OK)
+        return status;
+    struct shmc_windex *index = &resource->indices[resource->index_count];
+    *number = resource->index_count++;
+    status = index_words(writer, index, name, name_length, path, path_length);
+    if (status == SHMC_OK)
+        status = shmc_index_fill(writer, resource, *number);
+    return shmc_poison(writer, status);
+}
+
+size_t shmc_external_indices(const struct shmc_writer *writer, uint32_t resource,
+                             uint32_t indices[SHMC_MAX_INDICES])
+{
+    const struct shmc_wresource *declared = &writer->resources[resource];
+    size_t count = 0;
+
+    for (uint32_t i = 0; i < declared->index_count; i++) {
+        if (declared->indices[i].path == NULL)
+            indices[count++] = i;
+    }
+    return count;
+}
+
+enum shmc_status shmc_set_state(struct shmc_writer *writer, uint32_t id, uint64_t state)
+{
+    const enum shmc_status status = shmc_usable(writer, id);
+
+    if (status != SHMC_OK || writer->resources[id].state == state)
+        return status;
+    const enum shmc_status touched = shmc_touch(writer, &writer->resources[id]);
+    if (touched == SHMC_OK)
+        writer->resources[id].state = state;
+    return touched;
+}
+
+enum shmc_status shmc_set_version(struct shmc_writer *writer, uint32_t id, const char *version,
+                                  size_t length)
+{
+    enum shmc_status status = shmc_usable(writer, id);
+    shmc_word word;
+
+    if (status != SHMC_OK)
+        return status;
+    struct shmc_wresource *resource = &writer->resources[id];
+    status = shmc_make_text(writer, version, length, &word);
+    if (status != SHMC_OK || word == resource->version)
+        return status;
+    status = shmc_touch(writer, resource);
+    if (status == SHMC_OK)
+        status = shmc_take(writer, word);
+    if (status == SHMC_OK)
+        status = shmc_drop_later(writer, resource->version);
+    if (status == SHMC_OK)
+        resource->version = word;
+    return shmc_poison(writer, status);
+}

@@ -216,19 +216,25 @@ static PyObject *hot_put_now(PyObject *module, PyObject *const *arguments, Py_ss
     const unsigned long long now_ns = PyLong_AsUnsignedLongLong(arguments[6]);
     if (PyErr_Occurred())
         return NULL;
-    enum shmc_status status = shmc_begin(writer);
-    if (status != SHMC_OK)
-        return shmc_hot_raise(status, "opening a batch");
-    PyObject *changed = put_one(arguments, 6, shmc_put);
-    if (changed == NULL) {
-        shmc_abort(writer);
-        return NULL;
+    for (bool again = false;; again = true) {
+        enum shmc_status status = shmc_begin(writer);
+        if (status != SHMC_OK)
+            return shmc_hot_raise(status, "opening a batch");
+        PyObject *changed = put_one(arguments, 6, shmc_put);
+        if (changed != NULL) {
+            status = shmc_commit(writer, now_ns);
+            if (status == SHMC_OK)
+                return changed;
+            Py_DECREF(changed);
+            shmc_hot_raise(status, "publishing a change");
+        } else {
+            shmc_abort(writer);
+        }
+        /* A page that fell empty while the batch was open can serve another size only now. */
+        if (again || !PyErr_ExceptionMatches(shmc_hot_errors.full))
+            return NULL;
+        PyErr_Clear();
     }
-    status = shmc_commit(writer, now_ns);
-    if (status == SHMC_OK)
-        return changed;
-    Py_DECREF(changed);
-    return shmc_hot_raise(status, "publishing a change");
 }
 
 static PyObject *hot_stage(PyObject *module, PyObject *const *arguments, Py_ssize_t count)

@@ -716,7 +716,7 @@ def test_every_reader_sees_what_plain_dicts_hold() -> None:
     run_state_machine_as_test(
         seed(SEED)(Machine),
         settings=settings(
-            max_examples=EXAMPLES,
+            max_examples=EXAMPLES * 5 // 8,
             stateful_step_count=STEPS,
             deadline=None,
             database=None,

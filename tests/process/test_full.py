@@ -17,7 +17,7 @@ import shmcache
 from shmcache.errors import CacheFull, LimitExceeded, ShmCacheError
 
 HERE = Path(__file__).resolve().parent
-MOUNT = 'mount -t tmpfs -o size=2m shmcache-test "$1" && shift && exec "$@"'
+MOUNT = 'mount -t tmpfs -o size=4m shmcache-test "$1" && shift && exec "$@"'
 
 
 def in_small_file_system(directory: Path, *command: str) -> subprocess.CompletedProcess[str]:

@@ -1,7 +1,8 @@
 """What every benchmark needs: fair timing, rows with a verdict, and the machine they ran on.
 
 Two things that are compared are timed in turns, round by round, and the ratio is the median of
-the rounds' ratios: what disturbs a shared machine then disturbs both. The empty loop is timed in
+the rounds' ratios: what disturbs a shared machine then disturbs both. Each loop runs once untimed
+before it is timed, so that it finds the caches as it left them itself. The empty loop is timed in
 every round too, subtracted, and shown. The garbage collector is off while a loop runs. What runs
 in one thread is measured in that thread's CPU time: the slices of others do not count.
 """
@@ -90,6 +91,7 @@ def measure(
     try:
         for turn in range(rounds + 1):
             for name, (loop, setup) in loops.items():
+                loop(setup())  # untimed: what the others left in the caches is not our question
                 given = setup()
                 start = time.thread_time_ns()
                 loop(given)

@@ -11,7 +11,6 @@ The whole way: `put` of decoded objects, with four consumers and with none.
 from __future__ import annotations
 
 import importlib
-import os
 import statistics
 import tempfile
 import time
@@ -109,7 +108,7 @@ def _batches(things: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 def _peer(module: str, receiver: str, options: dict[str, Any]) -> Iterator[tuple[Any, Children]]:
     channel = importlib.import_module(f"benchmarks.peers.{module}")
     with tempfile.TemporaryDirectory(prefix="bench-") as place:
-        address = f"{place}/channel" if module == "zeromq" else f"bench-{os.path.basename(place)}"
+        address = f"{place}/channel" if module == "zeromq" else place
         sender = channel.Sender(address, CONSUMERS, **options)
         try:
             each = [(channel.__name__, receiver, address)] * CONSUMERS

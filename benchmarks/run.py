@@ -23,6 +23,7 @@ README = HERE / "README.md"
 RESULTS = HERE / "results.json"
 QUESTIONS = ("reads", "writes", "memory", "wake", "ring", "contention")
 WORSE = 1.10
+TIMEOUT_S = 1_800
 
 Results = dict[str, Any]
 
@@ -58,7 +59,10 @@ def _ask(question: str, *, quick: bool, traces: str | None) -> Results | None:
         command = [sys.executable, "-m", f"benchmarks.{question}", "--json", str(found)]
         command += ["--quick"] if quick else []
         command += ["--traces", traces] if traces else []
-        if subprocess.run(command, cwd=HERE.parent, check=False).returncode != 0:
+        try:
+            subprocess.run(command, cwd=HERE.parent, check=True, timeout=TIMEOUT_S)
+        except subprocess.SubprocessError as error:
+            print(f"{question}: {error}")
             return None
         answer: Results = json.loads(found.read_text())
         return answer

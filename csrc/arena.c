@@ -30,6 +30,7 @@
 #define CLASS_LARGE 0xfffeu
 #define CLASS_NOBODY 0xffffu
 #define LARGEST_CLASS_SIZE SHMC_PAGE
+#define RESERVE_PAGES 16u
 #define GROW_STEP (UINT64_C(4) << 20)
 
 static uint32_t class_size(unsigned class_id)
@@ -362,23 +363,42 @@ static enum shmc_status alloc_large(struct shmc_arena *arena, uint64_t size, shm
     return SHMC_OK;
 }
 
+/*
+ * A page with a free slot of the class. A batch that gives something back takes a larger slot
+ * when nothing else is left: what it replaces was that large (A5).
+ */
+static enum shmc_status page_with_room(struct shmc_arena *arena, unsigned class_id,
+                                       uint32_t *number)
+{
+    enum shmc_status status = SHMC_OK;
+
+    if (arena->room[class_id] == 0)
+        status = page_assign(arena, class_id, 1, number);
+    else
+        *number = arena->room[class_id] - 1;
+    if ((status != SHMC_FULL && status != SHMC_NO_SPACE) || !arena->may_use_reserve)
+        return status;
+    while (++class_id < CLASS_COUNT) {
+        if (arena->room[class_id] != 0) {
+            *number = arena->room[class_id] - 1;
+            return SHMC_OK;
+        }
+    }
+    return status;
+}
+
 enum shmc_status shmc_arena_alloc(struct shmc_arena *arena, uint64_t size, shmc_offset *block)
 {
-    if (size > LARGEST_CLASS_SIZE)
-        return alloc_large(arena, size, block);
-    const unsigned class_id = class_of(size);
-    const uint32_t bytes = class_size(class_id);
     uint32_t number = 0;
     uint32_t slot;
 
-    if (arena->room[class_id] == 0) {
-        const enum shmc_status status = page_assign(arena, class_id, 1, &number);
-        if (status != SHMC_OK)
-            return status;
-    } else {
-        number = arena->room[class_id] - 1;
-    }
+    if (size > LARGEST_CLASS_SIZE)
+        return alloc_large(arena, size, block);
+    const enum shmc_status status = page_with_room(arena, class_of(size), &number);
+    if (status != SHMC_OK)
+        return status;
     struct shmc_page *page = &arena->pages[number];
+    const uint32_t bytes = class_size(page->class_id);
     if (page->free_head != 0) {
         slot = page->free_head - 1;
         page->free_head = (uint32_t)(page->meta[slot] >> 32);
@@ -437,7 +457,7 @@ enum shmc_status shmc_arena_create(struct shmc_arena *arena, struct shmc_segment
     arena->heap = heap;
     arena->first_page = (uint32_t)(arena->super->arena_offset / SHMC_PAGE);
     const uint64_t pages = data->max_size / SHMC_PAGE - arena->first_page;
-    arena->reserve = pages / 8 < CLASS_COUNT ? (uint32_t)(pages / 8) : CLASS_COUNT;
+    arena->reserve = pages / 8 < RESERVE_PAGES ? (uint32_t)(pages / 8) : RESERVE_PAGES;
     const size_t size = CLASS_COUNT * sizeof(uint32_t);
     arena->room = shmc_heap_resize(heap, NULL, 0, size);
     arena->reciprocal = shmc_heap_resize(heap, NULL, 0, size);

@@ -20,7 +20,7 @@
  *   D3  no bucket is empty, no inner node has no child; an empty directory is offset 0.
  *   W1 of treewrite.c: a fresh node's ancestors are fresh.
  *
- * Progress of a look-up: at most 13 levels, and a bucket's count is bounded by the span.
+ * Progress of a look-up: at most 13 levels, and a bucket of at most 21 entries.
  */
 #include "writer.h"
 
@@ -110,7 +110,7 @@ enum shmc_status shmc_directory_find(const struct shmc_span *span, shmc_offset t
             return SHMC_CORRUPT;
         const uint64_t count = shmc_load_at(span, offset);
         if (count != INNER) {
-            if (count > span->size / 24 || !shmc_in_span(span, offset, bucket_size(count)))
+            if (count > BUCKET_MAX + 1 || !shmc_in_span(span, offset, bucket_size(count)))
                 return SHMC_CORRUPT;
             const uint64_t i = bucket_search(span, offset, count, hash, key, length);
             if (i == count)

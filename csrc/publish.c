@@ -200,6 +200,7 @@ static void release(struct shmc_writer *writer, uint64_t old_head, uint64_t old_
 
     for (uint64_t n = first; n < writer->head; n++)
         SHMC_UNLESS(NO_SLOT_COUNT, slot_count(writer, n, true));
+    shmc_sweep_fresh(writer); /* while no count fell (C2): what it lets go of is held by others */
     for (size_t i = 0; i < undo->drops.count; i++)
         shmc_count_down(writer, undo->drops.items[i]);
     for (uint64_t n = old_tail; n < old_head && n < writer->tail; n++)
@@ -209,7 +210,6 @@ static void release(struct shmc_writer *writer, uint64_t old_head, uint64_t old_
         shmc_retire(writer, undo->retired.items[i]);
     }
     undo->takes.count = undo->drops.count = undo->retired.count = 0;
-    shmc_sweep_fresh(writer);
 }
 
 enum shmc_status shmc_publish(struct shmc_writer *writer, uint64_t now_ns)

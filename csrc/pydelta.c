@@ -107,6 +107,11 @@ static PyObject *delta_new(PyObject *self, void *Py_UNUSED(unused))
     return delta_part(self, NEW);
 }
 
+static PyObject *delta_root(PyObject *self, void *Py_UNUSED(unused))
+{
+    return shmc_pyroot_show(((struct shmc_pydelta *)self)->root);
+}
+
 static PyObject *delta_kind(PyObject *self, void *Py_UNUSED(unused))
 {
     return Py_NewRef(kind_names[((struct shmc_pydelta *)self)->at.kind]);
@@ -142,7 +147,6 @@ static PyMemberDef delta_members[] = {
     {"generation", T_ULONGLONG, AT(generation), READONLY, "That first shows the change."},
     {"resource", T_UINT, AT(resource), READONLY, "The resource's id."},
     {"shard", T_ULONGLONG, AT(shard), READONLY, "The hash that shards are ranges of."},
-    {"root", T_OBJECT_EX, offsetof(struct shmc_pydelta, root), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -152,6 +156,7 @@ static PyGetSetDef delta_properties[] = {
     {"version", delta_version, NULL, "resourceVersion of the change, or None.", NULL},
     {"old", delta_old, NULL, "The object before, or None.", NULL},
     {"new", delta_new, NULL, "The object after, or None.", NULL},
+    {"root", delta_root, NULL, "That the ring was read through.", NULL},
     {"unknown_final_state", delta_unknown, NULL,
      "A deletion that was found and not seen: old may not be the last state.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

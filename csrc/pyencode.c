@@ -441,24 +441,54 @@ static int encode_list(struct shmc_encoder *encoder, PyObject *list, shmc_word p
     return result;
 }
 
+#define VIEW_BUDGET 65536u /* words looked at to see how deep a view is */
+
+/* Whether a live word has at most `room` levels of containers; false if that takes too long. */
+static bool shallow(const struct shmc_span *span, shmc_word word, unsigned room, uint32_t *budget)
+{
+    struct shmc_array array = {.count = 0};
+    struct shmc_object object;
+
+    if (shmc_tag(word) == SHMC_TAG_OBJECT && shmc_object_open(span, word, &object))
+        array = (struct shmc_array){object.words, object.count};
+    else if (shmc_tag(word) != SHMC_TAG_ARRAY || !shmc_array_open(span, word, &array))
+        return true;
+    if (room == 0 || array.count > *budget)
+        return false;
+    *budget -= (uint32_t)array.count;
+    for (uint64_t i = 0; i < array.count; i++) {
+        if (!shallow(span, shmc_load_at(span, array.words + i * 8), room - 1, budget))
+            return false;
+    }
+    return true;
+}
+
 /*
  * A view of this very arena is stored by reference if its block is alive, else (it is
- * of another arena, or only a pin still holds it) by its content.
+ * of another arena, or only a pin still holds it) by its content; so is one inside of
+ * something else that may get too deep with it. No collection meanwhile: the containers
+ * that are being walked are borrowed, and the writer's last look-up is still to be used.
  */
 static int encode_view(struct shmc_encoder *encoder, PyObject *object, shmc_word previous,
                        shmc_word *word)
 {
     const shmc_pyview *view = (shmc_pyview *)object;
+    uint32_t budget = VIEW_BUDGET;
 
     if (shmc_pyroot_check(view->root) < 0)
         return -1;
     if (view->root->instance == encoder->instance &&
         (!shmc_is_block(view->word) ||
-         shmc_is_live(encoder->writer, shmc_block_of(view->word)))) {
+         (shmc_is_live(encoder->writer, shmc_block_of(view->word)) &&
+          (encoder->depth == 0 ||
+           shallow(encoder->span, view->word, SHMC_MAX_DEPTH - encoder->depth, &budget))))) {
         *word = view->word;
         return 0;
     }
+    const int collecting = PyGC_Disable();
     PyObject *plain = shmc_pyvalue_plain(view->root, view->word);
+    if (collecting)
+        PyGC_Enable();
     if (plain == NULL)
         return -1;
     const int result = encode(encoder, plain, previous, word);

@@ -76,7 +76,7 @@ bool shmc_equal_key(struct shmc_keys *keys, uint32_t index, PyObject *key)
 
 static uint64_t mix_hash(uint64_t sequence, PyObject *key)
 {
-    const Py_hash_t hash = PyObject_Hash(key); /* cached in the str */
+    const Py_hash_t hash = PyUnicode_Type.tp_hash(key); /* cached; a subclass's may run anything */
 
     return ((sequence ^ (uint64_t)hash) * UINT64_C(0x9e3779b97f4a7c15)) ^ (sequence >> 29);
 }
@@ -86,7 +86,7 @@ static uint64_t mix_hash(uint64_t sequence, PyObject *key)
 static PyObject *key_string(const struct shmc_span *span, shmc_word word)
 {
     struct shmc_string string;
-    PyObject *text = NULL;
+    PyObject *text;
 
     if (!shmc_string_open(span, word, &string))
         return NULL;
@@ -96,9 +96,7 @@ static PyObject *key_string(const struct shmc_span *span, shmc_word word)
     shmc_string_copy(span, &string, 0, string.length, (uint8_t *)bytes);
     text = PyUnicode_DecodeUTF8(bytes, string.length, "strict");
     PyMem_Free(bytes);
-    if (text != NULL)
-        PyUnicode_InternInPlace(&text);
-    return text;
+    return text; /* not interned: such strings live for ever since 3.12 */
 }
 
 struct shmc_keys *shmc_keys_of_shape(struct shmc_encoder *encoder, shmc_offset shape)
@@ -147,6 +145,21 @@ static bool same_keys(struct shmc_keys *keys, PyObject *dict)
     return true;
 }
 
+/* A dict holds equal texts twice if a subclass of str hashes its own way; readers could not.
+ * Equal strings are one word. */
+static int check_distinct(const shmc_word *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        for (size_t k = 0; k < i; k++) {
+            if (words[i] == words[k]) {
+                PyErr_SetString(shmc_hot_errors.unsupported, "two keys have the same text");
+                return -1;
+            }
+        }
+    }
+    return 0;
+}
+
 /* The key words on the encoder's stack, then the shape from the table of equals. */
 static int make_shape(struct shmc_encoder *encoder, PyObject *dict, shmc_offset *shape)
 {
@@ -154,6 +167,7 @@ static int make_shape(struct shmc_encoder *encoder, PyObject *dict, shmc_offset 
     const size_t count = (size_t)PyDict_GET_SIZE(dict);
     Py_ssize_t position = 0;
     PyObject *key;
+    bool exact = true;
     size_t i = 0;
 
     if (shmc_encoder_reserve(encoder, count) < 0)
@@ -164,6 +178,11 @@ static int make_shape(struct shmc_encoder *encoder, PyObject *dict, shmc_offset 
             encoder->top = base;
             return -1;
         }
+        exact = exact && PyUnicode_CheckExact(key);
+    }
+    if (!exact && check_distinct(encoder->stack + base, count) < 0) {
+        encoder->top = base;
+        return -1;
     }
     const enum shmc_status status =
         shmc_make_shape(encoder->writer, encoder->stack + base, count, shape);

@@ -33,6 +33,9 @@ extern PyObject *shmc_hot_lapped; /* shmcache.errors.Lapped */
 /* ---- pyreader.c: a Root's life -------------------------------------------------------------- */
 
 void shmc_pyroot_dealloc(PyObject *object);
+/* A new reference for Python, which does not drop it by shmc_pyroot_drop(): the root gets a pin
+ * of its own if it has the quick one. */
+PyObject *shmc_pyroot_show(shmc_pyroot *root);
 
 /* ---- pyread.c ------------------------------------------------------------------------------- */
 

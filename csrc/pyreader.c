@@ -95,6 +95,15 @@ static shmc_pyroot *retire_current(shmc_pyreader *self)
     return root;
 }
 
+PyObject *shmc_pyroot_show(shmc_pyroot *root)
+{
+    if (!root->quick)
+        return Py_NewRef((PyObject *)root);
+    retire_current(root->reader); /* its reference to the root is now the result */
+    shmc_quick_unpin(root->reader->reader);
+    return (PyObject *)root;
+}
+
 static int usable(const shmc_pyreader *self)
 {
     if (!self->closed && self->reader != NULL && !shmc_reader_forked(self->reader))

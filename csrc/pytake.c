@@ -148,15 +148,17 @@ static int append(PyObject *list, shmc_pyroot *root, const struct filter *filter
 
 static void raise_lapped(shmc_pyroot *root)
 {
+    PyObject *shown = shmc_pyroot_show(root);
     PyObject *position = PyLong_FromUnsignedLongLong(root->at.head);
     PyObject *error =
         position == NULL ? NULL : PyObject_CallOneArg(shmc_hot_lapped, position);
 
     if (error != NULL && PyObject_SetAttrString(error, "position", position) == 0 &&
-        PyObject_SetAttrString(error, "root", (PyObject *)root) == 0)
+        PyObject_SetAttrString(error, "root", shown) == 0)
         PyErr_SetObject(shmc_hot_lapped, error);
     Py_XDECREF(position);
     Py_XDECREF(error);
+    Py_DECREF(shown);
 }
 
 /* One batch. 1: go on, 0: nothing more now, -1. */

@@ -127,8 +127,9 @@ static int put_change(struct put *put)
                      Py_TYPE(put->value)->tp_name);
         return -1;
     }
-    if (shmc_encode(encoder, put->value, previous_of(put), &put->change.value) < 0 ||
-        encode_emitted(put, words) < 0)
+    if (encode_emitted(put, words) < 0) /* first: the lists it makes may start a collection */
+        return -1;
+    if (shmc_encode(encoder, put->value, previous_of(put), &put->change.value) < 0)
         return -1;
     put->change.version = SHMC_NOTHING;
     put->change.looked_up = true;

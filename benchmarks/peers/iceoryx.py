@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import iceoryx2
@@ -30,10 +31,16 @@ class Descriptor(ctypes.Structure):
 
 
 def _services(address: str, consumers: int) -> tuple[Any, Any, Any]:
-    """The node, the data service and the event service; made by whoever comes first."""
+    """The node, the data service and the event service; made by whoever comes first.
+
+    They keep their files in the directory `address`, apart from those of other programs.
+    """
     iceoryx2.set_log_level(iceoryx2.LogLevel.Error)
-    node = iceoryx2.NodeBuilder.new().create(iceoryx2.ServiceType.Ipc)
-    service = iceoryx2.ServiceName.new(address)
+    config = iceoryx2.config.default()
+    config.global_cfg.root_path = iceoryx2.Path.new(address)
+    config.global_cfg.prefix = iceoryx2.FileName.new(_prefix(address))
+    node = iceoryx2.NodeBuilder.new().config(config).create(iceoryx2.ServiceType.Ipc)
+    service = iceoryx2.ServiceName.new("benchmark")
     data = (
         node.service_builder(service)
         .publish_subscribe(Descriptor)
@@ -53,8 +60,13 @@ def _services(address: str, consumers: int) -> tuple[Any, Any, Any]:
     return node, data, event
 
 
+def _prefix(address: str) -> str:
+    return f"bench-{Path(address).name}-"
+
+
 class Sender:
     def __init__(self, address: str, consumers: int, *, notify_each: bool = False) -> None:
+        self._address = address
         self._services = _services(address, consumers)
         self._notify_each = notify_each
         _node, data, event = self._services
@@ -86,6 +98,8 @@ class Sender:
         self._publisher.delete()
         self._notifier.delete()
         del self._services
+        for left in Path("/dev/shm").glob(f"{_prefix(self._address)}*"):
+            left.unlink(missing_ok=True)  # what it keeps to recognise the dead
 
 
 class Receiver:

@@ -317,7 +317,7 @@ enum shmc_status core_value(struct core *core, const char *text, shmc_word *word
     return read_value(core, &at, word);
 }
 
-/* ---- text from values ------------------------------------------------------------------------- */
+/* ---- text from values ------------------------------------------------------------------------ */
 
 size_t core_text(const struct shmc_span *span, shmc_word word, uint8_t *to, size_t room)
 {

@@ -42,7 +42,9 @@ static uint64_t commits, full;
 
 static size_t key_text(uint64_t k, char text[48])
 {
-    return (size_t)snprintf(text, 48, k % 2 == 0 ? "k%" PRIu64 : "namespace/a-longer-name-%" PRIu64, k);
+    const char *stem = k % 2 == 0 ? "k" : "namespace/a-longer-name-";
+
+    return (size_t)snprintf(text, 48, "%s%" PRIu64, stem, k);
 }
 
 static size_t digits(uint64_t n, size_t length, char text[TEXT_MAX + 24])
@@ -120,7 +122,7 @@ static void *run_writer(void *argument)
     return NULL;
 }
 
-/* ---- what a reader sees -------------------------------------------------------------------------- */
+/* ---- what a reader sees ---------------------------------------------------------------------- */
 
 /* Whether the value tells one truth, of key k. Bounded, whatever the bytes are. */
 static bool tells_truth(const struct shmc_span *span, shmc_word value, uint64_t k)
@@ -159,7 +161,7 @@ static uint64_t key_number(const struct shmc_span *span, shmc_word key)
     return KEYS;
 }
 
-/* Whether what was read counts; what is odd may only be seen by those that it does not count for. */
+/* Whether what was read counts; only where it does not may it be odd. */
 static bool accept(struct worker *worker, const struct shmc_pinned *at, bool whole)
 {
     if (!shmc_valid(worker->reader->super, at->generation)) {
@@ -267,7 +269,7 @@ static void take(struct worker *worker, const struct shmc_pinned *at)
     }
 }
 
-/* ---- readers --------------------------------------------------------------------------------------- */
+/* ---- readers --------------------------------------------------------------------------------- */
 
 static void let_go(struct worker *worker, unsigned i)
 {

@@ -43,7 +43,7 @@ static void entries_of(uint32_t index, char text[ALL])
         uint8_t bytes[512];
         size_t length = shmc_index_unescape(bytes, core_text(span, entry.words[0], bytes, 512));
         for (size_t i = 0; i < length; i++)
-            text += sprintf(text, bytes[i] < 2 ? "~%c" : "%c", bytes[i] < 2 ? bytes[i] + '0' : bytes[i]);
+            text += bytes[i] < 2 ? sprintf(text, "~%d", bytes[i]) : sprintf(text, "%c", bytes[i]);
         length = core_text(span, entry.words[1], bytes, 512);
         text += sprintf(text, ">%.*s ", (int)length, (const char *)bytes);
     }
@@ -60,7 +60,7 @@ static void check_entries(uint32_t index, const char *expected)
     CHECK_EQUAL(0, strcmp(expected, text));
 }
 
-/* ---- paths ------------------------------------------------------------------------------------ */
+/* ---- paths ----------------------------------------------------------------------------------- */
 
 static void check_path(const char *path, const char *object, const char *expected)
 {
@@ -138,7 +138,7 @@ static void test_which_paths_make_sense(void)
     }
 }
 
-/* ---- changes -------------------------------------------------------------------------------------- */
+/* ---- changes --------------------------------------------------------------------------------- */
 
 static void test_an_update_changes_only_what_differs(void)
 {
@@ -203,7 +203,7 @@ static void test_values_with_every_byte(void)
     finish();
 }
 
-/* ---- values from outside --------------------------------------------------------------------------- */
+/* ---- values from outside --------------------------------------------------------------------- */
 
 static void put_emitted(const char *key, const char *value, const char *first, const char *second)
 {
@@ -282,7 +282,7 @@ static void test_late_outside_index_is_refilled(void)
     finish();
 }
 
-/* ---- at random ------------------------------------------------------------------------------------------ */
+/* ---- at random ------------------------------------------------------------------------------- */
 
 #define KEYS 30u
 
@@ -308,18 +308,33 @@ static bool owns(uint64_t bits, unsigned odd)
     return odd ? (bits >> 9 & 1) || (bits >> 11 & 1) : (bits >> 10 & 1) != 0;
 }
 
+/* Indices 0, 1 and 2: node, labels, owners. */
+static void check_counts(const uint64_t objects[KEYS], bool owners)
+{
+    const struct shmc_windex *indices = core.writer->resources[things].indices;
+    uint64_t entries[3] = {0};
+
+    for (unsigned k = 0; k < KEYS; k++) {
+        if (objects[k] == 0)
+            continue;
+        entries[0]++;
+        entries[1] += (uint64_t)__builtin_popcountll(objects[k] & 0x3c);
+        entries[2] += (uint64_t)owns(objects[k], 0) + owns(objects[k], 1);
+    }
+    for (unsigned i = 0; i < (owners ? 3 : 2); i++)
+        CHECK_EQUAL(entries[i], indices[i].count);
+}
+
 static void test_random_changes(void)
 {
     uint64_t objects[KEYS] = {0}; /* bits | 1 << 63 if it is there */
     char key[16], text[256];
 
     start();
-    const uint32_t node = core_index(&core, things, "node", "node");
-    const uint32_t labels = core_index(&core, things, "labels", "labels");
+    CHECK_EQUAL(0, core_index(&core, things, "node", "node"));
+    CHECK_EQUAL(1, core_index(&core, things, "labels", "labels"));
     uint32_t owners = 0;
     for (unsigned batch = 0; batch < 200; batch++) {
-        uint64_t entries[3] = {0};
-
         core_begin(&core);
         for (uint64_t left = dice(6); left > 0; left--) {
             const uint64_t k = dice(KEYS), bits = dice(1 << 14);
@@ -336,18 +351,7 @@ static void test_random_changes(void)
         core_commit(&core);
         if (batch == 70) /* back-filled in the middle */
             owners = core_index(&core, things, "owners", "owners[*].uid");
-        for (unsigned k = 0; k < KEYS; k++) {
-            if (objects[k] == 0)
-                continue;
-            entries[0]++;
-            entries[1] += (uint64_t)__builtin_popcountll(objects[k] & 0x3c);
-            entries[2] += (uint64_t)owns(objects[k], 0) + owns(objects[k], 1);
-        }
-        const struct shmc_windex *indices = core.writer->resources[things].indices;
-        CHECK_EQUAL(entries[0], indices[node].count);
-        CHECK_EQUAL(entries[1], indices[labels].count);
-        if (owners != 0)
-            CHECK_EQUAL(entries[2], indices[owners].count);
+        check_counts(objects, owners != 0);
         if (batch % 10 == 0)
             core_check(&core);
     }

@@ -257,7 +257,7 @@ static void test_records(void)
     CHECK_EQUAL(0, count);
     store(catalogue, 1);
     store(catalogue + 8, block);
-    for (unsigned i = 0; i < 16; i++)
+    for (unsigned i = 0; i < 17; i++)
         store(block + i * 8, 100 + i);
     store(block + offsetof(struct shmc_record, primary), SHMC_PAGE);
     store(block + offsetof(struct shmc_record, index_count), 2);
@@ -270,8 +270,8 @@ static void test_records(void)
     CHECK_EQUAL(105, record.count);
     CHECK_EQUAL(block + sizeof record, indices);
     CHECK_EQUAL(SHMC_OK, shmc_record_index_load(&span, indices, 1, &index));
-    CHECK_EQUAL(112, index.name);
-    CHECK_EQUAL(SHMC_CORRUPT, shmc_record_index_load(&span, indices, 0, &index)); /* tree 111 */
+    CHECK_EQUAL(113, index.name);
+    CHECK_EQUAL(SHMC_CORRUPT, shmc_record_index_load(&span, indices, 0, &index)); /* tree 112 */
     CHECK_EQUAL(SHMC_NOT_FOUND, shmc_record_index_load(&span, indices, SHMC_MAX_INDICES, &index));
     store(block + offsetof(struct shmc_record, index_count), SHMC_MAX_INDICES + 1);
     CHECK_EQUAL(SHMC_CORRUPT, shmc_record_load(&span, &at, 0, &record, &indices));

@@ -118,17 +118,6 @@ static void test_window_by_count(void)
     CHECK_EQUAL(SHMC_LAPPED, take(1, deltas, &count)); /* beyond head: of another segment */
     CHECK_EQUAL(SHMC_LAPPED, take(UINT64_MAX, deltas, &count));
     CHECK_EQUAL(77, count);
-    for (uint64_t head = 0; head < 5 * SLOTS;) {
-        const unsigned size = 1 + (unsigned)(head % 3);
-        put_numbers(size, head % 2 == 0 ? "x" : "y");
-        CHECK_EQUAL(SHMC_OK, shmc_drop_window(core.writer));
-        put_numbers(size, head % 2 == 0 ? "u" : "v"); /* may be equal to what is there */
-        const struct shmc_pinned at = pin();
-        CHECK_EQUAL(core_stats(&core).head, at.head);
-        CHECK(at.head - at.tail <= size);
-        shmc_unpin(reader, &at);
-        head += size;
-    }
     const uint64_t first = core_stats(&core).head;
     for (uint64_t i = 1; i <= 3 * SLOTS; i++) {
         char value[32];
@@ -188,7 +177,7 @@ static void test_window_by_bytes(void)
     finish();
 }
 
-/* ---- batches over half the ring ---------------------------------------------------------------- */
+/* ---- batches over half the ring -------------------------------------------------------------- */
 
 static void test_large_batch_is_one_mark(void)
 {
@@ -231,7 +220,7 @@ static void test_large_batch_is_one_mark(void)
     finish();
 }
 
-/* ---- content ------------------------------------------------------------------------------------- */
+/* ---- content --------------------------------------------------------------------------------- */
 
 static void random_change(uint64_t number)
 {

@@ -29,7 +29,8 @@ static uint8_t *exact(size_t size)
 static void test_integers(void)
 {
     static const int64_t fitting[] = {0, 1, -1, 255, -256, SHMC_INTEGER_MAX, SHMC_INTEGER_MIN};
-    static const int64_t wide[] = {SHMC_INTEGER_MAX + 1, SHMC_INTEGER_MIN - 1, INT64_MAX, INT64_MIN};
+    static const int64_t wide[] = {SHMC_INTEGER_MAX + 1, SHMC_INTEGER_MIN - 1, INT64_MAX,
+                                   INT64_MIN};
 
     for (size_t i = 0; i < sizeof fitting / sizeof fitting[0]; i++) {
         CHECK(shmc_integer_fits(fitting[i]));
@@ -199,7 +200,7 @@ static void test_strings_at_every_offset(void)
     }
 }
 
-/* ---- UTF-8 -------------------------------------------------------------------------------------- */
+/* ---- UTF-8 ----------------------------------------------------------------------------------- */
 
 static void test_utf8(void)
 {
@@ -304,7 +305,7 @@ static void test_escapes_keep_the_order_and_come_back(void)
     CHECK_EQUAL(2, shmc_index_unescape(garbage, 3));
 }
 
-/* ---- garbage --------------------------------------------------------------------------------------- */
+/* ---- garbage --------------------------------------------------------------------------------- */
 
 /* A word that leads somewhere, often near the end. */
 static uint64_t garbage_word(void)

@@ -45,7 +45,7 @@ def outcome(name: str) -> Any:
         with shmcache.attach(name) as cache:
             cache.follow(start=0)
             return content(cache)
-    except (ShmCacheError, OSError) as error:
+    except (ShmCacheError, OSError, KeyError) as error:  # KeyError: an older root, without pods
         return type(error).__name__, str(error)
 
 

@@ -156,23 +156,23 @@ static enum shmc_status pages_reserve(struct shmc_arena *arena, uint32_t count)
         capacity = count;
     capacity = (capacity + 63) & ~63u;
 
+    uint64_t *bits = shmc_heap_resize(arena->heap, NULL, 0, capacity / 8);
+    if (bits == NULL)
+        return SHMC_NO_MEMORY;
     void *pages = shmc_heap_resize(arena->heap, arena->pages,
                                    arena->page_capacity * sizeof(struct shmc_page),
                                    capacity * sizeof(struct shmc_page));
-    if (pages == NULL)
-        return SHMC_NO_MEMORY;
-    arena->pages = pages;
-    void *bits = shmc_heap_resize(arena->heap, arena->free_pages, arena->page_capacity / 8,
-                                  capacity / 8);
-    if (bits == NULL) {
-        /* pages are larger than needed: shrink back, so that the sizes agree */
-        arena->pages = shmc_heap_resize(arena->heap, arena->pages,
-                                        capacity * sizeof(struct shmc_page),
-                                        arena->page_capacity * sizeof(struct shmc_page));
+    if (pages == NULL) {
+        shmc_heap_resize(arena->heap, bits, capacity / 8, 0);
         return SHMC_NO_MEMORY;
     }
+    memset(bits, 0, capacity / 8);
+    if (arena->free_pages != NULL) {
+        memcpy(bits, arena->free_pages, arena->page_capacity / 8);
+        shmc_heap_resize(arena->heap, arena->free_pages, arena->page_capacity / 8, 0);
+    }
+    arena->pages = pages;
     arena->free_pages = bits;
-    memset((uint8_t *)bits + arena->page_capacity / 8, 0, (capacity - arena->page_capacity) / 8);
     arena->page_capacity = capacity;
     return SHMC_OK;
 }

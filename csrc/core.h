@@ -324,7 +324,6 @@ enum shmc_status shmc_make_object(struct shmc_writer *writer, shmc_offset shape,
 bool shmc_is_live(const struct shmc_writer *writer, shmc_offset block);
 const struct shmc_span *shmc_writer_span(const struct shmc_writer *writer);
 struct shmc_heap *shmc_writer_heap(struct shmc_writer *writer);
-bool shmc_in_batch(const struct shmc_writer *writer);
 uint64_t shmc_writer_instance(const struct shmc_writer *writer);
 /* Counts batches begun, changes made in this one, and shapes that ever died: what a cache of
  * words beside the writer must look at before it trusts itself. */

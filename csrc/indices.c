@@ -63,6 +63,29 @@ static enum shmc_status emit_bytes(struct emit *emit, const uint8_t *bytes, size
     return shmc_list_push(&writer->heap, &emit->values, word);
 }
 
+/* The shortest digits that give the same double back, as JSON writes it, whatever the locale. */
+static size_t double_text(double number, char buffer[32])
+{
+    size_t length = 0;
+    bool plain = true;
+
+    for (int digits = 15; digits <= 17; digits++) {
+        length = (size_t)snprintf(buffer, 32, "%.*g", digits, number);
+        if (strtod(buffer, NULL) == number)
+            break;
+    }
+    for (size_t i = 0; i < length; i++) {
+        const char c = buffer[i];
+        const bool point = strchr("0123456789+-e", c) == NULL;
+        if (point)
+            buffer[i] = '.';
+        plain = plain && !point && c != 'e';
+    }
+    if (plain)
+        length += (size_t)snprintf(buffer + length, 32 - length, ".0");
+    return length;
+}
+
 /* The text of a scalar: its bytes, or its digits in `buffer`. NULL: it has none. */
 static const uint8_t *text_of(const struct shmc_writer *writer, shmc_word word, char buffer[32],
                               size_t *length)
@@ -79,7 +102,7 @@ static const uint8_t *text_of(const struct shmc_writer *writer, shmc_word word, 
         double number;
         memcpy(&number, &bits, sizeof(number));
         if (kind == SHMC_NUMBER_DOUBLE)
-            *length = (size_t)snprintf(buffer, 32, "%.17g", number);
+            *length = double_text(number, buffer);
         else if (kind == SHMC_NUMBER_INT64)
             *length = (size_t)snprintf(buffer, 32, "%lld", (long long)bits);
         else

@@ -15,6 +15,7 @@
  */
 #include "pyhot.h"
 
+#define INTERN_MAX 16384u
 #define SETS 2048u /* x 2 ways: 32 KiB per reader, shapes apart */
 
 struct shmc_pyshapes {
@@ -97,15 +98,20 @@ Py_ssize_t shmc_pyshape_find(const struct shmc_pyshape *shape, PyObject *key)
 
 /* ---- making --------------------------------------------------------------------------- */
 
-/* sys.intern() rather than PyUnicode_InternInPlace(), whose strings live for ever since 3.12:
- * the keys of annotations are unboundedly many. Steals the key. */
+/*
+ * Interned, so that it is the same object as the literal in the caller's code. Some releases
+ * keep interned strings for ever, and keys of annotations are unboundedly many: so the first
+ * INTERN_MAX keys of a process only; they are those that stand in code. Steals the key.
+ */
 static PyObject *interned(PyObject *key)
 {
+    static unsigned count; /* with the GIL (H4) */
     PyObject *intern = PySys_GetObject("intern"); /* borrowed */
     PyObject *same;
 
-    if (intern == NULL)
+    if (intern == NULL || count >= INTERN_MAX)
         return key;
+    count++;
     same = PyObject_CallOneArg(intern, key);
     Py_DECREF(key);
     return same;

@@ -150,6 +150,7 @@ enum shmc_status shmc_set_version(struct shmc_writer *writer, uint32_t resource,
 enum shmc_status shmc_begin(struct shmc_writer *writer);
 enum shmc_status shmc_commit(struct shmc_writer *writer, uint64_t now_ns);
 enum shmc_status shmc_abort(struct shmc_writer *writer);
+int shmc_in_batch(const struct shmc_writer *writer);
 
 /* Deletes a key. NOT_FOUND is an answer. version may be NULL; flags: SHMC_FLAG_UNKNOWN. */
 enum shmc_status shmc_delete(struct shmc_writer *writer, uint32_t resource, const char *key,

@@ -165,7 +165,7 @@ struct shmc_heap *shmc_writer_heap(struct shmc_writer *writer)
     return &writer->heap;
 }
 
-bool shmc_in_batch(const struct shmc_writer *writer)
+int shmc_in_batch(const struct shmc_writer *writer)
 {
     return writer->in_batch;
 }

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         shmc_begin: Callable[[WriterHandle], int]
         shmc_commit: Callable[[WriterHandle, int], int]
         shmc_abort: Callable[[WriterHandle], int]
+        shmc_in_batch: Callable[[WriterHandle], int]
         shmc_delete: Callable[[WriterHandle, int, bytes, int, bytes | Pointer, int, int], int]
         shmc_replace_begin: Callable[[WriterHandle, int], int]
         shmc_replace_finish: Callable[[WriterHandle, int, bytes | Pointer, int], int]

@@ -3,8 +3,8 @@
 Calls of several threads take turns by one lock; calls of one thread nest, and the outermost is the
 batch. What fails leaves no trace: the outermost batch is aborted, or goes on without that call.
 
-`_begin`, then `_end` or `_abort`, are what every change is made of; they are written for speed,
-since a change of one small object takes hardly longer.
+The core's own batch is the truth about what is open; the lock and the depth are given back on every
+way out, so that an exception from a signal's handler leaves nothing stuck.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Batches:
         self._depth = 0
         self._doomed: BaseException | None = None
         self._undo: list[Callable[[], object]] = []
-        self._emitting = False
+        self._inside = False  # the core, or an index function, is at work for this thread
 
     @property
     def name(self) -> str:
@@ -58,105 +58,93 @@ class Batches:
     @contextmanager
     def batch(self) -> Iterator[Self]:
         """Everything inside becomes visible as one generation, or none of it does."""
-        self._begin()
-        try:
+        with self._change("", whole=True):
             yield self
-        except BaseException as error:
-            self._abort(error)
-            raise
-        self._end()
 
     @contextmanager
     def _turn(self) -> Iterator[_native.WriterHandle]:
-        """The handle, and nobody else uses it meanwhile."""
-        handle = self._enter()
-        try:
-            yield handle
-        finally:
-            self._lock.release()
+        """The handle, and no other thread uses it meanwhile."""
+        self._refuse_child()
+        with self._lock:
+            yield self._usable()
 
     @contextmanager
     def _change(self, doing: str, *, whole: bool) -> Iterator[_native.WriterHandle]:
-        """A batch around one call. `whole`: if it fails half-way, so does the batch around it."""
-        handle = self._begin()
-        try:
-            yield handle
-        except BaseException as error:
-            clear = self._abort(error, doing, whole=whole)
-            if clear is not None:
-                raise clear from error
-            raise
-        self._end()
+        """A batch around one call. `whole`: if it fails half-way, so does the batch around it.
+
+        An exception may come between any two lines here (a signal's handler): what it leaves open
+        in the core is undone by whoever opens the next batch.
+        """
+        self._refuse_child()
+        with self._lock:
+            handle = self._usable()
+            depth = self._depth
+            try:
+                if depth == 0:
+                    self._begin_batch(handle)
+                self._depth = depth + 1
+                yield handle
+                if depth == 0:
+                    self._commit_batch(handle)
+            except BaseException as error:
+                if depth == 0:
+                    self._undo_batch(handle)
+                elif self._depth > depth and (whole or isinstance(error, CacheFull | MemoryError)):
+                    self._doomed = error  # the core may have stopped in the middle of a change
+                if type(error) is CacheFull and doing and error.__cause__ is None:
+                    text = str(error)
+                    text = text if text.startswith(doing) else f"{doing}: {text}"
+                    raise self._explained(text) from error
+                raise
+            finally:  # may come late, when a traceback that held us goes: never raise it again
+                self._depth = min(self._depth, depth)
 
     # ---- what every change is made of ------------------------------------------------------
 
-    def _enter(self) -> _native.WriterHandle:
-        """Takes the writer's turn; the caller releases self._lock."""
+    def _refuse_child(self) -> None:
+        """Before the lock is asked for: in a child it may be held for ever."""
         if not self._alive[0]:
             raise ForkedError(
                 f"the writer of cache {self.name!r} belongs to process {self._pid}, "
                 f"not to its child {os.getpid()}"
             )
-        self._lock.acquire()
-        handle = self._handle
-        if handle is not None and not self._emitting:
-            return handle
-        self._lock.release()
-        if handle is not None:
-            raise ShmCacheError(f"cache {self.name!r}: an index function must not use its writer")
-        raise ClosedError(f"the writer of cache {self.name!r} is closed")
 
-    def _begin(self) -> _native.WriterHandle:
-        handle = self._enter()
-        if self._depth == 0:
-            status = lib.shmc_begin(handle)
-            if status:
-                self._lock.release()
-                raise self._failure(status, "begin")
-            self._doomed = None
-        self._depth += 1
+    def _usable(self) -> _native.WriterHandle:
+        handle = self._handle
+        if handle is None:
+            raise ClosedError(f"the writer of cache {self.name!r} is closed")
+        if self._inside:
+            raise ShmCacheError(
+                f"cache {self.name!r}: an index function or a finalizer must not use its writer"
+            )
         return handle
 
-    def _end(self) -> None:
-        """Commits, if this was the outermost."""
-        self._depth = depth = self._depth - 1
-        try:
-            if depth == 0:
-                if self._doomed is not None:
-                    self._raise_doom(self._doomed)
-                status = lib.shmc_commit(self._handle, monotonic_ns())  # type: ignore[arg-type]
-                if status:
-                    self._roll_back()
-                    raise self._failure(status, "commit")
-                if self._undo:
-                    self._undo.clear()
-        finally:
-            self._lock.release()
+    def _begin_batch(self, handle: _native.WriterHandle) -> None:
+        if not self._undo_batch(handle):
+            self._undo.clear()
+        status = lib.shmc_begin(handle)
+        if status:
+            raise self._failure(status, "begin")
+        self._doomed = None
 
-    def _abort(
-        self, error: BaseException, doing: str = "", *, whole: bool = False
-    ) -> CacheFull | None:
-        """Undoes the outermost batch; a clearer exception to raise, if there is one."""
-        self._depth -= 1
-        try:
-            if self._depth == 0:
-                lib.shmc_abort(self._handle)  # type: ignore[arg-type]
-                self._roll_back()
-            elif whole or isinstance(error, CacheFull | MemoryError):
-                self._doomed = error  # the core may have stopped in the middle of a change
-            if type(error) is not CacheFull or not doing or error.__cause__ is not None:
-                return None
-            text = str(error)
-            return self._explained(text if text.startswith(doing) else f"{doing}: {text}")
-        finally:
-            self._lock.release()
+    def _commit_batch(self, handle: _native.WriterHandle) -> None:
+        if self._doomed is not None:
+            raise ShmCacheError(
+                f"cache {self.name!r}: the batch was aborted, since a call in it failed half-way"
+            ) from self._doomed
+        status = lib.shmc_commit(handle, monotonic_ns())
+        if status:
+            self._roll_back()
+            raise self._failure(status, "commit")
+        self._undo.clear()
 
-    def _raise_doom(self, doom: BaseException) -> None:
-        lib.shmc_abort(self._handle)  # type: ignore[arg-type]
+    def _undo_batch(self, handle: _native.WriterHandle) -> bool:
+        """Aborts the core's batch if one is open; whether there was."""
+        if not lib.shmc_in_batch(handle):
+            return False
+        lib.shmc_abort(handle)
         self._roll_back()
-        raise ShmCacheError(
-            f"cache {self.name!r}: the batch was aborted, since a call in it failed half-way"
-        ) from doom
+        return True
 
     def _roll_back(self) -> None:
         """What this batch declared is forgotten here too."""

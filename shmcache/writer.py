@@ -111,28 +111,27 @@ class Writer(Batches):
         """Stores one object under `key`; whether that changed anything."""
         declared = self._declared.get(resource) or self._resource(resource)
         if not declared.functions and self._depth == 0:
-            return self._put_now(declared, key, obj, version)
-        self._begin()
-        try:
+            try:
+                return self._put_now(declared, key, obj, version)
+            except BusyError:  # a batch was left open: what follows undoes it first
+                logger.warning("cache %s: undoing a batch that was interrupted", self.name)
+        with self._change(resource, whole=False):
             emitted = self._emit(declared, key, obj) if declared.functions else None
-            changed = _hot.put(self._address, declared.id, key, obj, version, emitted)
-        except BaseException as error:
-            clear = self._abort(error, resource)
-            if clear is not None:
-                raise clear from error
-            raise
-        self._end()
-        return changed
+            return _hot.put(self._address, declared.id, key, obj, version, emitted)
 
     def _put_now(self, declared: Declared, key: str, obj: Any, version: str | None) -> bool:
         """put() as a batch of its own, in one call: what a watch event costs."""
-        self._enter()
-        try:
-            return _hot.put_now(self._address, declared.id, key, obj, version, None, monotonic_ns())
-        except CacheFull as error:
-            raise self._explained(f"{declared.name}: {error}") from error
-        finally:
-            self._lock.release()
+        self._refuse_child()
+        with self._lock:
+            self._usable()
+            try:
+                self._inside = True
+                now = monotonic_ns()
+                return _hot.put_now(self._address, declared.id, key, obj, version, None, now)
+            except CacheFull as error:
+                raise self._explained(f"{declared.name}: {error}") from error
+            finally:
+                self._inside = False
 
     def put_many(self, resource: str, items: Iterable[tuple[str, Any, str | None]]) -> int:
         """Stores (key, object, version) each, as one generation; how many changed anything."""
@@ -201,11 +200,11 @@ class Writer(Batches):
             raise
 
     def _emit(self, declared: Declared, key: str, obj: Any) -> tuple[tuple[str, ...], ...]:
-        self._emitting = True
+        self._inside = True
         try:
             return declared.functions.emit(key, obj)
         finally:
-            self._emitting = False
+            self._inside = False
 
     # ---- resources and indices -----------------------------------------------------------------
 
@@ -296,6 +295,8 @@ class Writer(Batches):
         """Verifies every invariant by a walk over the whole cache; CorruptSegment names one."""
         what = ffi.new("char[256]")
         with self._turn() as handle:
+            if self._depth:
+                raise ShmCacheError(f"cache {self.name!r}: check() inside a batch")
             status = lib.shmc_check(handle, what, 256)
             if status:
                 raise CorruptSegment(f"cache {self.name!r}: {ffi.string(what).decode()}")
@@ -333,7 +334,7 @@ class Writer(Batches):
         with self._lock:
             if self._lock_fd < 0:
                 return
-            if self._depth:
+            if self._depth or self._inside:
                 raise ShmCacheError(f"cache {self.name!r}: close() inside a batch")
             self._stop.set()
             if self._handle is not None:

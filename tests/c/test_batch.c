@@ -449,49 +449,6 @@ static void test_full_arena_leaves_the_last_state(void)
     finish();
 }
 
-/*
- * The reserve of the arena (A5): what fills it can be taken away again, one by one. It is no
- * guarantee: blocks are not moved, so that now and then the window has to be dropped for it.
- */
-static void test_full_arena_can_delete(void)
-{
-    char key[32], text[TEXT];
-    uint64_t count = 0, deleted = 0, dropped = 0;
-
-    start(UINT64_C(12) << 20, 64);
-    for (unsigned i = 0; i < 6; i++)
-        CHECK_EQUAL(i, core_index(&core, things, (const char *[]){"a", "b", "c", "d", "e", "f"}[i],
-                                  i % 2 == 0 ? "node" : "status.list[*].deep"));
-    for (enum shmc_status status = SHMC_OK; status == SHMC_OK; count++) {
-        snprintf(key, sizeof key, "a-key-%" PRIu64, count);
-        random_text(text);
-        core_begin(&core);
-        status = core_put(&core, things, key, text, NULL);
-        status = status == SHMC_OK ? shmc_commit(core.writer, 0) : status;
-        if (core.writer->in_batch)
-            CHECK_EQUAL(SHMC_OK, shmc_abort(core.writer));
-        CHECK(status == SHMC_OK || status == SHMC_FULL);
-    }
-    core_check(&core);
-    count--;
-    CHECK_EQUAL(count, core.writer->resources[things].count);
-    while (deleted < count) {
-        snprintf(key, sizeof key, "a-key-%" PRIu64, deleted++);
-        core_begin(&core);
-        if (core_delete(&core, things, key) == SHMC_OK &&
-            shmc_commit(core.writer, 0) == SHMC_OK)
-            continue;
-        if (core.writer->in_batch)
-            CHECK_EQUAL(SHMC_OK, shmc_abort(core.writer));
-        CHECK_EQUAL(SHMC_OK, shmc_drop_window(core.writer));
-        core_delete_now(&core, things, key);
-        dropped++;
-    }
-    CHECK(dropped <= count / 100);
-    core_check_nothing_leaked(&core);
-    core_destroy(&core);
-}
-
 static void test_poisoned_batch_can_only_be_aborted(void)
 {
     uint32_t id;
@@ -577,7 +534,6 @@ int main(void)
     test_aborted_at_any_point();
     test_each_allocation_fails_in_turn();
     test_full_arena_leaves_the_last_state();
-    test_full_arena_can_delete();
     test_poisoned_batch_can_only_be_aborted();
     test_refusals_do_not_harm_the_batch();
     test_nothing_changed_is_no_generation();

@@ -94,6 +94,13 @@ static shmc_word version_of(const struct shmc_writer *writer, shmc_word extra)
     return shmc_load_at(&writer->span, shmc_block_of(extra) + 8);
 }
 
+/* What the window keeps of a replaced value: about as much as was built for the new one; if
+ * that was built elsewhere (staged, or by reference), what only the old one leads to. */
+static uint64_t replaced_bytes(const struct shmc_writer *writer, shmc_word old)
+{
+    return writer->fresh_bytes > 0 ? writer->fresh_bytes : shmc_exclusive_bytes(writer, old);
+}
+
 /* Puts words that are alive in place of whatever the key has; the last look-up was of it. */
 static enum shmc_status put_words(struct shmc_writer *writer, uint32_t id,
                                   const struct shmc_entry *entry, bool silent)
@@ -132,7 +139,7 @@ static enum shmc_status put_words(struct shmc_writer *writer, uint32_t id,
         .old_value = old.words[1],
         .new_value = entry->words[1],
         .shard = shard_of(writer, entry->words[1]),
-        .charge = existed ? writer->fresh_bytes + 64 : 64,
+        .charge = 64 + (existed ? replaced_bytes(writer, old.words[1]) : 0),
     };
     writer->fresh_bytes = 0;
     return pending_add(writer, &change);

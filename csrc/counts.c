@@ -85,9 +85,19 @@ enum shmc_status shmc_fresh_block(struct shmc_writer *writer, uint64_t size, uns
 
 /* ---- nodes ------------------------------------------------------------------------------- */
 
+/*
+ * A node's size changes with each entry, and a page serves one size: in exact sizes a
+ * small or full arena would have room in sixty pages and none for the next node.
+ */
+static uint64_t node_size(uint64_t size)
+{
+    return size <= 320 ? (size + 63) & ~UINT64_C(63) : (size + 255) & ~UINT64_C(255);
+}
+
 enum shmc_status shmc_node_alloc(struct shmc_writer *writer, uint64_t size, shmc_offset *node)
 {
-    const enum shmc_status status = shmc_fresh_block(writer, size, SHMC_FRESH_NODE, node);
+    const enum shmc_status status =
+        shmc_fresh_block(writer, node_size(size), SHMC_FRESH_NODE, node);
 
     if (status == SHMC_OK)
         writer->node_bytes += shmc_arena_block_size(&writer->arena, *node);
@@ -139,16 +149,34 @@ static const uint64_t *children_of(const struct shmc_writer *writer, unsigned ta
     }
 }
 
-static void table_remove(struct shmc_writer *writer, unsigned tag, shmc_offset block)
+static uint64_t entry_of(struct shmc_writer *writer, unsigned tag, shmc_offset block)
 {
-    shmc_intern_remove(&writer->intern, writer->data->base, tag, block);
     writer->shape_deaths += tag == SHMC_TAG_SHAPE;
+    return shmc_intern_entry(&writer->intern, writer->data->base, tag, block);
 }
 
-/* The dead form a stack through their links: a chain of any length needs no memory. */
+/*
+ * The dead form a stack through their links: a chain of any length needs no memory.
+ * What dies is mostly old and cold, so nothing is waited for one at a time: a block is
+ * asked for when it dies, its children's counts before they are lowered, and its place
+ * in the table of equals a few blocks before it is removed from there.
+ */
+#define LEAVING 8u
+
 struct dead {
-    uint32_t top; /* granule of the block that died last; 0 = none */
+    uint32_t top;              /* granule of the block that died last; 0 = none */
+    unsigned count;            /* entries that are on their way out of the table */
+    uint64_t leaving[LEAVING]; /* the last few of them, a ring */
 };
+
+static void leave_table(struct shmc_writer *writer, struct dead *dead, uint64_t entry)
+{
+    uint64_t *place = &dead->leaving[dead->count % LEAVING];
+
+    if (dead->count++ >= LEAVING)
+        SHMC_UNLESS(NO_TABLE_REMOVE, shmc_intern_remove(&writer->intern, *place)); /* C3 */
+    *place = entry;
+}
 
 static void block_down(struct shmc_writer *writer, struct dead *dead, unsigned tag,
                        shmc_offset block)
@@ -160,9 +188,33 @@ static void block_down(struct shmc_writer *writer, struct dead *dead, unsigned t
         *meta -= 1;
         return;
     }
-    SHMC_UNLESS(NO_TABLE_REMOVE, table_remove(writer, tag, block)); /* C3; before its shape goes */
     *meta = (uint64_t)dead->top << 32 | SHMC_META_DEAD | tag;
     dead->top = shmc_granule(block);
+    __builtin_prefetch(writer->data->base + block);
+}
+
+static void bury(struct shmc_writer *writer, struct dead *dead)
+{
+    const shmc_offset block = (shmc_offset)dead->top << 3;
+    const uint64_t meta = *shmc_arena_meta(&writer->arena, block);
+    const unsigned tag = (unsigned)(meta & 7u);
+    uint64_t count;
+    shmc_offset shape;
+    const uint64_t *words = children_of(writer, tag, block, &count, &shape);
+
+    dead->top = (uint32_t)(meta >> 32);
+    for (uint64_t i = 0; i < count && i < 32; i++) {
+        if (shmc_is_block(words[i]))
+            __builtin_prefetch(shmc_arena_meta(&writer->arena, shmc_block_of(words[i])));
+    }
+    leave_table(writer, dead, entry_of(writer, tag, block)); /* before its shape can go */
+    for (uint64_t i = 0; i < count; i++) {
+        if (shmc_is_block(words[i]))
+            block_down(writer, dead, shmc_tag(words[i]), shmc_block_of(words[i]));
+    }
+    if (shape != 0)
+        block_down(writer, dead, SHMC_TAG_SHAPE, shape);
+    shmc_retire(writer, block);
 }
 
 void shmc_count_down(struct shmc_writer *writer, shmc_word word)
@@ -172,23 +224,11 @@ void shmc_count_down(struct shmc_writer *writer, shmc_word word)
     if (!shmc_is_block(word))
         return;
     block_down(writer, &dead, shmc_tag(word), shmc_block_of(word));
-    while (dead.top != 0) {
-        const shmc_offset block = (shmc_offset)dead.top << 3;
-        const uint64_t meta = *shmc_arena_meta(&writer->arena, block);
-        const unsigned tag = (unsigned)(meta & 7u);
-        uint64_t count;
-        shmc_offset shape;
-        const uint64_t *words = children_of(writer, tag, block, &count, &shape);
-
-        dead.top = (uint32_t)(meta >> 32);
-        for (uint64_t i = 0; i < count; i++) {
-            if (shmc_is_block(words[i]))
-                block_down(writer, &dead, shmc_tag(words[i]), shmc_block_of(words[i]));
-        }
-        if (shape != 0)
-            block_down(writer, &dead, SHMC_TAG_SHAPE, shape);
-        shmc_retire(writer, block);
-    }
+    while (dead.top != 0)
+        bury(writer, &dead);
+    const unsigned kept = dead.count < LEAVING ? dead.count : LEAVING;
+    for (unsigned i = 0; i < kept; i++)
+        SHMC_UNLESS(NO_TABLE_REMOVE, shmc_intern_remove(&writer->intern, dead.leaving[i]));
 }
 
 /* ---- what a batch leaves behind ----------------------------------------------------- */
@@ -204,7 +244,7 @@ static void fresh_free(struct shmc_writer *writer, unsigned tag, shmc_offset blo
     shmc_offset shape;
     const uint64_t *words = children_of(writer, tag, block, &count, &shape);
 
-    table_remove(writer, tag, block);
+    shmc_intern_remove(&writer->intern, entry_of(writer, tag, block));
     for (uint64_t i = 0; i < count; i++) {
         if (shmc_is_block(words[i]))
             *shmc_arena_meta(&writer->arena, shmc_block_of(words[i])) -= 1;

@@ -198,15 +198,20 @@ static void close_gap(struct shmc_intern *table, uint64_t hole)
     table->entries[hole] = 0;
 }
 
-static bool position_of(const struct shmc_intern *table, const uint8_t *base, unsigned tag,
-                        shmc_offset block, uint64_t *position)
+uint64_t shmc_intern_entry(const struct shmc_intern *table, const uint8_t *base, unsigned tag,
+                           shmc_offset block)
 {
     size_t count;
     const uint64_t *content = content_of(base, tag, block, &count);
-    const uint64_t hash = hash_words(table, tag, content, count);
-    const uint64_t entry =
-        (uint64_t)shmc_granule(block) << 32 | (uint64_t)tag << HASH_BITS | hash;
+    const uint64_t entry = (uint64_t)shmc_granule(block) << 32 | (uint64_t)tag << HASH_BITS |
+                           hash_words(table, tag, content, count);
 
+    __builtin_prefetch(&table->entries[home(table, entry)]);
+    return entry;
+}
+
+static bool position_of(const struct shmc_intern *table, uint64_t entry, uint64_t *position)
+{
     for (uint64_t i = home(table, entry); table->entries[i] != 0;
          i = i + 1 == table->capacity ? 0 : i + 1) {
         if (table->entries[i] == entry) {
@@ -222,14 +227,13 @@ bool shmc_intern_has(const struct shmc_intern *table, const uint8_t *base, unsig
 {
     uint64_t position;
 
-    return position_of(table, base, tag, block, &position);
+    return position_of(table, shmc_intern_entry(table, base, tag, block), &position);
 }
 
-void shmc_intern_remove(struct shmc_intern *table, const uint8_t *base, unsigned tag,
-                        shmc_offset block)
+void shmc_intern_remove(struct shmc_intern *table, uint64_t entry)
 {
     uint64_t position = 0;
-    const bool found = position_of(table, base, tag, block, &position);
+    const bool found = position_of(table, entry, &position);
 
     assert(found); /* T1 */
     if (!found)

@@ -263,16 +263,6 @@ static int deeper(struct shmc_encoder *encoder)
     return -1;
 }
 
-/* An object that was stored long ago is cold: asks for all that stands in it at once. */
-static inline void fetch_ahead(const struct shmc_span *span, shmc_offset words, uint64_t count)
-{
-    for (uint64_t i = 0; i < count; i++) {
-        const shmc_word word = shmc_load_at(span, words + i * 8);
-        if (shmc_is_block(word))
-            __builtin_prefetch(span->base + shmc_block_of(word));
-    }
-}
-
 /*
  * While the keys are those of the previous object, in its order: values beside its
  * values. Returns how many entries were done, or -1.
@@ -347,7 +337,7 @@ static int encode_entries(struct shmc_encoder *encoder, PyObject *dict, shmc_wor
         keys = shmc_keys_of_shape(encoder, old.shape);
         if (keys == NULL && PyErr_Occurred())
             return -1;
-        fetch_ahead(encoder->span, old.words, old.count);
+        shmc_fetch_ahead(encoder->span, old.words, old.count);
     }
     if (keys != NULL) {
         keys->references++; /* a nested object may push it out of the cache */
@@ -400,7 +390,7 @@ static int encode_elements(struct shmc_encoder *encoder, PyObject *list, shmc_wo
 
     if (shmc_tag(previous) == SHMC_TAG_ARRAY)
         shmc_array_open(encoder->span, previous, &old);
-    fetch_ahead(encoder->span, old.words, old.count);
+    shmc_fetch_ahead(encoder->span, old.words, old.count);
     same = (uint64_t)count == old.count;
     for (Py_ssize_t i = 0; i < count; i++) {
         const shmc_word before =

@@ -298,6 +298,7 @@ static int push(struct json *json, struct shmc_pyshape *shape, shmc_offset words
             shmc_hot_raise(SHMC_LIMIT, "JSON would have more than 50 million values");
         return -1;
     }
+    shmc_fetch_ahead(json->span, words, count);
     json->frames[json->depth++] = (struct frame){shape, words, 0, count};
     *json->at++ = shape == NULL ? '[' : '{';
     return 0;

@@ -59,6 +59,7 @@ static PyObject *enter_object(struct walk *walk, shmc_word word)
 
     if (!shmc_object_open(shmc_pyroot_span(walk->root), word, &object))
         return shmc_pyroot_unreadable(walk->root);
+    shmc_fetch_ahead(shmc_pyroot_span(walk->root), object.words, object.count);
     struct shmc_pyshape *shape = shmc_pyshape_get(walk->root, &object); /* validates */
     if (shape == NULL)
         return NULL;
@@ -80,6 +81,7 @@ static PyObject *enter_array(struct walk *walk, shmc_word word)
 
     if (!shmc_array_open(shmc_pyroot_span(walk->root), word, &array))
         return shmc_pyroot_unreadable(walk->root);
+    shmc_fetch_ahead(shmc_pyroot_span(walk->root), array.words, array.count);
     if (shmc_pyroot_valid(walk->root) < 0)
         return NULL;
     frame = push(walk, array.count);

@@ -214,6 +214,17 @@ static inline bool shmc_array_open(const struct shmc_span *span, shmc_word word,
     return array->count <= span->size / 8 && shmc_in_span(span, block, 8 + array->count * 8);
 }
 
+/* What was stored long ago is cold: asks for the first blocks that stand in a row of words, all at
+ * once. The words lie in the span; a prefetch of a wrong address does nothing. */
+static inline void shmc_fetch_ahead(const struct shmc_span *span, shmc_offset words, uint64_t count)
+{
+    for (uint64_t i = 0; i < count && i < 32; i++) {
+        const shmc_word word = shmc_load_at(span, words + i * 8);
+        if (shmc_is_block(word))
+            __builtin_prefetch(span->base + shmc_block_of(word));
+    }
+}
+
 struct shmc_object {
     shmc_offset words; /* offset of the first value */
     shmc_offset shape; /* 0 for {} */

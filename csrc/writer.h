@@ -130,8 +130,11 @@ bool shmc_intern_find(const struct shmc_intern *table, const uint8_t *base, unsi
 void shmc_intern_add(struct shmc_intern *table, unsigned tag, uint64_t hash, shmc_offset block);
 bool shmc_intern_has(const struct shmc_intern *table, const uint8_t *base, unsigned tag,
                      shmc_offset block);
-void shmc_intern_remove(struct shmc_intern *table, const uint8_t *base, unsigned tag,
-                        shmc_offset block);
+/* The entry of a block that is in the table. Its place is asked for already: removing it a little
+ * later does not wait for memory. */
+uint64_t shmc_intern_entry(const struct shmc_intern *table, const uint8_t *base, unsigned tag,
+                           shmc_offset block);
+void shmc_intern_remove(struct shmc_intern *table, uint64_t entry);
 
 /* counts.c: who still needs a block -------------------------------------------------------- */
 

@@ -97,7 +97,8 @@ class Batches:
                     raise self._explained(text) from error
                 raise
             finally:  # may come late, when a traceback that held us goes: never raise it again
-                self._depth = min(self._depth, depth)
+                # no call here, as min() would be: a signal's handler may run after one
+                self._depth = depth if self._depth > depth else self._depth  # noqa: FURB136
 
     # ---- what every change is made of ------------------------------------------------------
 

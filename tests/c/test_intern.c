@@ -62,7 +62,8 @@ static void change(unsigned kind, size_t i)
     uint64_t hash;
 
     if (find(kind, i, &hash)) {
-        shmc_intern_remove(&table, base, kinds[kind], block_of(kind, i));
+        shmc_intern_remove(&table,
+                               shmc_intern_entry(&table, base, kinds[kind], block_of(kind, i)));
         CHECK_EQUAL(before - 1, table.count);
     } else {
         CHECK_EQUAL(SHMC_OK, shmc_intern_reserve(&table, &heap));

@@ -39,7 +39,10 @@ def text_of(value: Any) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return f"{value:.17g}"
+        text = next(
+            text for text in map(value.__format__, (".15g", ".16g", ".17g")) if float(text) == value
+        )
+        return text if set(text) & set(".e") else f"{text}.0"
     return str(value) if isinstance(value, str | int) else None
 
 

@@ -63,7 +63,7 @@ class Publisher:
         """Puts, notes the time, commits: by the calls that put() makes, to note it in between."""
         self._version += 1
         view = self._views[self._version & 1]
-        handle, address = self._writer._handle, self._writer._address
+        handle, address = self._writer._handle, self._writer._address  # noqa: SLF001
         check(lib.shmc_begin(handle), "begin")
         _hot.put(address, 0, self._key, view, str(self._version), None)
         start = time.monotonic_ns()

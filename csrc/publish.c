@@ -122,7 +122,7 @@ static uint64_t next_tail(const struct shmc_writer *writer, uint64_t added, uint
 
     if (limit == 0) {
         const uint64_t live = writer->arena.used_bytes - writer->limbo.bytes;
-        limit = (live - (writer->charged < live ? writer->charged : live)) / 4;
+        limit = (live - (writer->charged < live ? writer->charged : live)) / 5;
         limit = limit < (UINT64_C(1) << 20) ? UINT64_C(1) << 20 : limit;
         limit = limit > (UINT64_C(64) << 20) ? UINT64_C(64) << 20 : limit;
     }

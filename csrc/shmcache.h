@@ -83,7 +83,7 @@ struct shmc_writer;
 struct shmc_writer_settings {
     uint64_t max_size;       /* of DATA, address space; at most 32 GiB */
     uint64_t ring_slots;     /* a power of two; the window holds at most half */
-    uint64_t ring_bytes;     /* what old versions may retain; 0 = a quarter of the live bytes,
+    uint64_t ring_bytes;     /* what old versions may retain; 0 = a fifth of the live bytes,
                                 between 1 and 64 MiB */
     uint64_t garbage_bytes;  /* pinned garbage before pins are revoked; 0 = max_size / 4 */
     uint64_t instance;       /* random, not 0 */

@@ -106,7 +106,7 @@ class WriterSettings:
     ring_slots: int = 65_536
     """Slots of the ring, a power of two; the window holds at most half of them."""
     ring_bytes: int | str = 0
-    """What old versions may retain; 0 is a quarter of the live bytes, 1 to 64 MiB."""
+    """What old versions may retain; 0 is a fifth of the live bytes, 1 to 64 MiB."""
     garbage_max: int | str = 0
     """Garbage that pins may hold back before they are revoked; 0 is a quarter of arena_max."""
     seats: int = 128

@@ -121,6 +121,10 @@ static enum shmc_status make_container(struct shmc_writer *writer, unsigned tag,
     }
     content[0] = head;
     memcpy(content + 1, words, count * 8);
+    for (size_t i = 0; i < count && i < 32; i++) { /* their counts, for below: mostly cold */
+        if (shmc_is_block(words[i]))
+            __builtin_prefetch(shmc_arena_meta(&writer->arena, shmc_block_of(words[i])), 1);
+    }
     const enum shmc_status status = make_block(writer, tag, content, count + 1, block, made);
     if (status != SHMC_OK || !*made)
         return status;

@@ -203,6 +203,8 @@ static void release(struct shmc_writer *writer, uint64_t old_head, uint64_t old_
     shmc_sweep_fresh(writer); /* while no count fell (C2): what it lets go of is held by others */
     for (size_t i = 0; i < undo->drops.count; i++)
         shmc_count_down(writer, undo->drops.items[i]);
+    for (uint64_t n = old_tail; n < old_tail + 4; n++) /* what leaves the window is cold */
+        __builtin_prefetch(&shmc_ring_slots(writer)[n & writer->ring_mask]);
     for (uint64_t n = old_tail; n < old_head && n < writer->tail; n++)
         SHMC_UNLESS(NO_TAIL_DROP, slot_count(writer, n, false));
     for (size_t i = 0; i < undo->retired.count; i++) {

@@ -318,8 +318,8 @@ def test_anything_else_is_unequal_and_nothing_is_ordered(view: Any, listed: Any)
     for other in others:
         assert view != other
         assert not view == other
-    others: list[Any] = [POD, view, 5]
-    for other in others:
+    comparable: list[Any] = [POD, view, 5]
+    for other in comparable:
         with pytest.raises(TypeError, match="not supported between"):
             view < other  # noqa: B015
 
@@ -347,7 +347,8 @@ def test_union_gives_a_plain_dict(view: Any) -> None:
     merged = {"more": 1}
     merged |= view
     assert merged == {**POD, "more": 1}
-    for other in ([], 5, None):
+    others: list[Any] = [[], 5, None]
+    for other in others:
         with pytest.raises(TypeError, match="unsupported operand"):
             view | other
 

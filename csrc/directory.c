@@ -86,18 +86,29 @@ static bool same_key(const struct shmc_span *span, shmc_word word, const uint8_t
            shmc_string_compare(span, &string, 0, string.length, key) == 0;
 }
 
-/* The place of a key in a bucket; count if it is not there. */
+/* The place of a key in a bucket; count if it is not there. The object is asked for while the
+ * key is compared: who looks a key up reads the object next. */
 static uint64_t bucket_search(const struct shmc_span *span, shmc_offset bucket, uint64_t count,
                               uint64_t hash, const uint8_t *key, size_t length)
 {
     const shmc_offset hashes = bucket + HEAD;
 
     for (uint64_t i = 0; i < count; i++) {
-        if (shmc_load_at(span, hashes + i * 8) == hash &&
-            same_key(span, shmc_load_at(span, hashes + (count + i) * 8), key, length))
+        if (shmc_load_at(span, hashes + i * 8) != hash)
+            continue;
+        const shmc_word value = shmc_load_at(span, hashes + (2 * count + i) * 8);
+        __builtin_prefetch(span->base + shmc_block_of(value));
+        if (same_key(span, shmc_load_at(span, hashes + (count + i) * 8), key, length))
             return i;
     }
     return count;
+}
+
+/* A bucket is a few lines, and mostly cold: all at once, before its count is known. */
+static inline void fetch_bucket(const struct shmc_span *span, shmc_offset offset)
+{
+    for (uint64_t line = 64; line <= 256; line += 64)
+        __builtin_prefetch(span->base + offset + line);
 }
 
 enum shmc_status shmc_directory_find(const struct shmc_span *span, shmc_offset top, uint64_t hash,
@@ -108,6 +119,8 @@ enum shmc_status shmc_directory_find(const struct shmc_span *span, shmc_offset t
     for (unsigned level = 0; offset != 0; level++) {
         if (!shmc_in_span(span, offset, HEAD))
             return SHMC_CORRUPT;
+        if (level >= 2)
+            fetch_bucket(span, offset);
         const uint64_t count = shmc_load_at(span, offset);
         if (count != INNER) {
             if (count > BUCKET_MAX + 1 || !shmc_in_span(span, offset, bucket_size(count)))

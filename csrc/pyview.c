@@ -32,6 +32,12 @@ PyObject *shmc_pyview_new(shmc_pyroot *root, shmc_word word)
     shmc_pyview *view;
 
     assert(shmc_is_object(word) || shmc_is_array(word));
+    if (shmc_is_block(word)) { /* cold, and about to be read: its first lines at once */
+        const uint8_t *block = shmc_pyroot_span(root)->base + shmc_block_of(word);
+        __builtin_prefetch(block);
+        __builtin_prefetch(block + 64);
+        __builtin_prefetch(block + 128);
+    }
     if (spare.count > 0)
         view = (shmc_pyview *)PyObject_Init((PyObject *)spare.items[--spare.count], type);
     else

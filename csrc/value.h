@@ -220,8 +220,11 @@ static inline void shmc_fetch_ahead(const struct shmc_span *span, shmc_offset wo
 {
     for (uint64_t i = 0; i < count && i < 32; i++) {
         const shmc_word word = shmc_load_at(span, words + i * 8);
-        if (shmc_is_block(word))
-            __builtin_prefetch(span->base + shmc_block_of(word));
+        if (!shmc_is_block(word))
+            continue;
+        __builtin_prefetch(span->base + shmc_block_of(word));
+        if (shmc_tag(word) >= SHMC_TAG_ARRAY) /* the second line of a container */
+            __builtin_prefetch(span->base + shmc_block_of(word) + 64);
     }
 }
 

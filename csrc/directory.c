@@ -32,15 +32,6 @@
 #define HEAD 16u
 #define INNER_SIZE (HEAD + FAN * 8u)
 
-__extension__ typedef unsigned __int128 wide;
-
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-    const wide product = (wide)a * b;
-
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
 static uint64_t load8(const uint8_t *bytes)
 {
     uint64_t word;
@@ -52,16 +43,16 @@ static uint64_t load8(const uint8_t *bytes)
 uint64_t shmc_key_hash(uint64_t instance, const uint8_t *bytes, size_t length)
 {
     const uint64_t a = UINT64_C(0x9e3779b97f4a7c15), b = UINT64_C(0xd6e8feb86659fd93);
-    uint64_t hash = mix(instance ^ a, length ^ b);
+    uint64_t hash = shmc_mix(instance ^ a, length ^ b);
     size_t i = 0;
 
     for (; length - i > 16; i += 16)
-        hash = mix(load8(bytes + i) ^ a, load8(bytes + i + 8) ^ hash);
+        hash = shmc_mix(load8(bytes + i) ^ a, load8(bytes + i + 8) ^ hash);
     if (length >= 8) {
         const uint64_t first = length - i > 8 ? load8(bytes + i) : 0;
-        return mix(hash ^ first ^ b, load8(bytes + length - 8) ^ a);
+        return shmc_mix(hash ^ first ^ b, load8(bytes + length - 8) ^ a);
     }
-    return mix(hash ^ b, shmc_short_word(bytes, length) ^ a);
+    return shmc_mix(hash ^ b, shmc_short_word(bytes, length) ^ a);
 }
 
 /* Which child of an inner node at `level`. */

@@ -26,15 +26,6 @@
 #define HASH_MASK ((UINT64_C(1) << HASH_BITS) - 1)
 #define FIRST_CAPACITY 1024u
 
-__extension__ typedef unsigned __int128 wide;
-
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-    const wide product = (wide)a * b;
-
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
 /* Words of a block; the last one of a string is padded with zeros. */
 static uint64_t hash_words(const struct shmc_intern *table, unsigned tag, const uint64_t *words,
                            size_t count)
@@ -43,10 +34,10 @@ static uint64_t hash_words(const struct shmc_intern *table, unsigned tag, const 
     size_t i = 0;
 
     for (; i + 2 <= count; i += 2)
-        hash = mix(words[i] ^ table->seed[1], words[i + 1] ^ hash);
+        hash = shmc_mix(words[i] ^ table->seed[1], words[i + 1] ^ hash);
     if (i < count)
-        hash = mix(words[i] ^ table->seed[2], hash ^ table->seed[1]);
-    hash = mix(hash ^ table->seed[3], count ^ table->seed[2]);
+        hash = shmc_mix(words[i] ^ table->seed[2], hash ^ table->seed[1]);
+    hash = shmc_mix(hash ^ table->seed[3], count ^ table->seed[2]);
     return hash & HASH_MASK;
 }
 

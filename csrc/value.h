@@ -150,6 +150,15 @@ static inline uint64_t shmc_load_at(const struct shmc_span *span, shmc_offset of
     return shmc_word_load(span->base + offset);
 }
 
+/* The two halves of a product folded: what the hashes here are made of. */
+static inline uint64_t shmc_mix(uint64_t a, uint64_t b)
+{
+    __extension__ typedef unsigned __int128 wide;
+    const wide product = (wide)a * b;
+
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
 static inline uint64_t shmc_padded(uint64_t length)
 {
     return (length + 7u) & ~UINT64_C(7);

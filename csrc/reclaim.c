@@ -171,7 +171,6 @@ enum shmc_status shmc_tend(struct shmc_writer *writer, uint64_t now_ns)
 {
     if (shmc_load_racy(&writer->super->incarnation) != writer->incarnation)
         return SHMC_FENCED;
-    writer->now_ns = now_ns;
     shmc_store_racy(&writer->super->heartbeat_ns, now_ns);
     if (writer->seats != NULL && now_ns - writer->last_reap_ns >= REAP_NS) {
         writer->last_reap_ns = now_ns;

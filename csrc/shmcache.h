@@ -102,7 +102,7 @@ struct shmc_stats {
     uint64_t file_bytes;
     uint64_t private_bytes; /* the writer's own tables */
     uint64_t ring_bytes;    /* retained by old versions, as charged */
-    uint64_t floor, kept, revoked, reused_bytes;
+    uint64_t floor, revoked, reused_bytes;
     uint64_t commits, deltas, relists, wakes;
     uint64_t blocks;
 };

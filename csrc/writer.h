@@ -18,8 +18,8 @@ struct shmc_undo {
     struct shmc_list drops;   /* words to release once the batch is published */
     struct shmc_list retired; /* published nodes and records that it replaced */
 };
-#define SHMC_FRESH_VALUE 0u  /* | tag of the value, SHMC_TAG_SHAPE for a shape */
-#define SHMC_FRESH_NODE 1u   /* uncounted: nodes, records, catalogues */
+/* A tag that no block has: nodes, records, catalogues, which are not counted. Else: its own tag. */
+#define SHMC_FRESH_NODE 1u
 
 /* A change waiting to become a slot of the ring. */
 struct shmc_pending {
@@ -110,7 +110,7 @@ struct shmc_writer {
     struct shmc_list words; /* scratch of make_string */
 
     uint64_t node_bytes; /* handed out to nodes, records, catalogue; limbo not included */
-    uint64_t last_reclaim_ns, last_reap_ns, now_ns;
+    uint64_t last_reclaim_ns, last_reap_ns;
     uint64_t limbo_held; /* what the last look at the pins had to leave in limbo */
     uint64_t seat_count;
     struct shmc_stats counters; /* revoked, commits, deltas, relists, wakes */

@@ -13,7 +13,7 @@
 
 /* What the open batch has done, so that it can be undone. */
 struct shmc_undo {
-    struct shmc_list fresh;   /* blocks handed out: offset | FRESH_* */
+    struct shmc_list fresh;   /* blocks handed out: offset | tag, or SHMC_FRESH_NODE */
     struct shmc_list takes;   /* words counted outside of fresh blocks */
     struct shmc_list drops;   /* words to release once the batch is published */
     struct shmc_list retired; /* published nodes and records that it replaced */

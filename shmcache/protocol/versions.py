@@ -1,0 +1,18 @@
+"""resourceVersions: decimal strings of any length, compared without ever being numbers of ours."""
+
+from __future__ import annotations
+
+
+def is_version(text: str) -> bool:
+    """Whether it is a resourceVersion that can be compared: digits, no leading zero, not empty."""
+    return text.isascii() and text.isdigit() and text[0] != "0"
+
+
+def compare(left: str, right: str) -> int:
+    """-1, 0 or 1; ValueError names what is no version ("0" and "" mean other things)."""
+    for text in (left, right):
+        if not is_version(text):
+            raise ValueError(f"{text!r} is no resourceVersion: decimal digits without leading zero")
+    if len(left) != len(right):
+        return -1 if len(left) < len(right) else 1
+    return (left > right) - (left < right)

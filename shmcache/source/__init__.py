@@ -1,0 +1,1 @@
+"""Where objects come from: the API server over HTTP, or a recording."""

@@ -1,0 +1,78 @@
+"""What the reflector asks of a source, and how a source fails.
+
+A source is used by one thread, apart from cancel(), which any thread may call. Bytes become items
+here; what they mean for the cache is the reflector's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from shmcache.protocol.items import Item, ListMeta
+from shmcache.protocol.options import ListOptions
+from shmcache.protocol.status import Status
+
+
+class FailureKind(Enum):
+    """How a request failed, as far as it decides what to do next."""
+
+    REFUSED = "refused"  # nobody listens: ECONNREFUSED
+    NETWORK = "network"  # reset, DNS, TLS, an end in the middle of a body
+    SILENT = "silent"  # no byte for longer than was allowed: half-open, or worse
+    HTTP = "http"  # an HTTP error: `status` says which
+    GARBAGE = "garbage"  # not what the protocol allows
+    CANCELLED = "cancelled"  # by us
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a request ended without its answer."""
+
+    kind: FailureKind
+    message: str
+    status: Status | None = None
+    retry_after: float | None = None
+
+
+class SourceFailed(Exception):
+    """Carries a Failure out of a source's stream."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+    def __str__(self) -> str:
+        return self.failure.message
+
+
+class ListStream(Protocol):
+    """The items of one LIST page, as they come; `meta` is known when they have ended."""
+
+    def __iter__(self) -> Iterator[list[Item]]: ...
+
+    @property
+    def meta(self) -> ListMeta:
+        """Of the page; known only when its items have ended."""
+
+
+class Source(Protocol):
+    """One resource at one server (or recording). Failures are raised as SourceFailed."""
+
+    def page(self, options: ListOptions) -> AbstractContextManager[ListStream]:
+        """One page; its body is never held as a whole."""
+
+    def watch(
+        self, options: ListOptions, *, silence: float
+    ) -> AbstractContextManager[Iterator[list[Item]]]:
+        """Items as they arrive, several at once; ends where the server ends the stream cleanly.
+
+        An empty list means that bytes came which complete no item. `silence`: seconds without
+        any byte after which it fails as SILENT.
+        """
+
+    def cancel(self) -> None:
+        """Makes the request under way fail as CANCELLED, and every later one. From any thread."""

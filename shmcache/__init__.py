@@ -20,6 +20,7 @@ from shmcache.errors import (
     CorruptSegment,
     FencedError,
     ForkedError,
+    InvalidSelector,
     Lapped,
     LayoutMismatch,
     LimitExceeded,
@@ -37,6 +38,7 @@ from shmcache.snapshot import Snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from shmcache.selectors import FieldSelector, LabelSelector
     from shmcache.settings import Resource
     from shmcache.staging import Staged
     from shmcache.writer import Writer
@@ -54,7 +56,10 @@ __all__ = [
     "Cursor",
     "Delta",
     "FencedError",
+    "FieldSelector",
     "ForkedError",
+    "InvalidSelector",
+    "LabelSelector",
     "Lapped",
     "LayoutMismatch",
     "LimitExceeded",
@@ -75,11 +80,13 @@ __all__ = [
 ]
 
 _LATE = {
+    "FieldSelector": "shmcache.selectors",
+    "LabelSelector": "shmcache.selectors",
     "Resource": "shmcache.settings",
     "Staged": "shmcache.staging",
     "Writer": "shmcache.writer",
 }
-"""What only a writer needs: a worker that reads does not pay for its imports."""
+"""What not every worker needs: one that does not ask for it does not pay for its import."""
 
 
 def __getattr__(name: str) -> object:

@@ -15,6 +15,7 @@ __all__ = [
     "CorruptSegment",
     "FencedError",
     "ForkedError",
+    "InvalidSelector",
     "Lapped",
     "LayoutMismatch",
     "LimitExceeded",
@@ -73,6 +74,10 @@ class UnsupportedValue(ShmCacheError, TypeError):
 
 class LimitExceeded(ShmCacheError, ValueError):
     """Longer, deeper or more than the format holds. The text names the limit."""
+
+
+class InvalidSelector(ShmCacheError, ValueError):
+    """No label or field selector. The text is the API server's own, and says where it ends."""
 
 
 class BusyError(ShmCacheError):

@@ -139,7 +139,8 @@ enum shmc_state {
     SHMC_LISTING,
     SHMC_SYNCED,
     SHMC_RETRYING, /* the source fails; what is there may age */
-    SHMC_STALED    /* too old to be relied on */
+    SHMC_STALED,   /* too old to be relied on */
+    SHMC_EXCEEDED  /* what came does not fit: the last content that did is served */
 };
 enum shmc_status shmc_set_state(struct shmc_writer *writer, uint32_t resource, uint64_t state);
 enum shmc_status shmc_set_version(struct shmc_writer *writer, uint32_t resource,

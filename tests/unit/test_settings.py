@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shmcache import _core, states
 from shmcache.settings import GIB, MIB, Resource, WriterSettings, format_size, parse_size
 
 
@@ -86,3 +87,9 @@ def test_names_and_index_specs_are_checked() -> None:
         Resource("pods", {"node": 5})  # type: ignore[dict-item]
     with pytest.raises(ValueError, match="at most 32"):
         Resource("pods", {f"i{n}": "spec" for n in range(33)})
+
+
+def test_the_states_are_those_of_the_core() -> None:
+    for name in ("ABSENT", "LISTING", "SYNCED", "RETRYING", "STALED", "EXCEEDED"):
+        assert getattr(_core.lib, f"SHMC_{name}") == getattr(states, name)
+    assert states.EXCEEDED + 1 == len(states.NAMES)

@@ -132,14 +132,8 @@ enum shmc_status shmc_commit(struct shmc_writer *writer, uint64_t now_ns)
         shmc_abort(writer);
         return status;
     }
-    for (uint32_t i = 0; i < writer->resource_count; i++) {
-        struct shmc_wresource *resource = &writer->resources[i];
-
-        if (resource->finishing) {
-            shmc_list_free(&writer->heap, &resource->staged);
-            resource->finishing = resource->replacing = false;
-        }
-    }
+    for (uint32_t i = 0; i < writer->resource_count; i++)
+        shmc_stage_done(writer, &writer->resources[i]);
     batch_end(writer);
     return SHMC_OK;
 }

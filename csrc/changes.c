@@ -232,7 +232,7 @@ enum shmc_status shmc_stage(struct shmc_writer *writer, const struct shmc_change
     struct shmc_entry entry = {{0}};
     enum shmc_status status = shmc_usable(writer, change->resource);
 
-    if (status == SHMC_OK && (!writer->resources[change->resource].replacing ||
+    if (status == SHMC_OK && (writer->resources[change->resource].replacing == 0 ||
                               writer->resources[change->resource].finishing))
         status = SHMC_INVALID;
     if (status == SHMC_OK)
@@ -241,6 +241,25 @@ enum shmc_status shmc_stage(struct shmc_writer *writer, const struct shmc_change
         return status;
     writer->fresh_bytes = 0;
     return shmc_poison(writer, shmc_stage_entry(writer, change->resource, &entry));
+}
+
+enum shmc_status shmc_unstage(struct shmc_writer *writer, uint32_t id, const char *key,
+                              size_t length)
+{
+    struct shmc_entry entry = {{0}};
+    uint32_t flags;
+    enum shmc_status status = shmc_usable(writer, id);
+
+    if (status == SHMC_OK && (writer->resources[id].replacing == 0 ||
+                              writer->resources[id].finishing ||
+                              !key_valid((const uint8_t *)key, length, &flags)))
+        status = SHMC_INVALID;
+    if (status == SHMC_OK)
+        status = shmc_make_string(writer, (const uint8_t *)key, length, flags, &entry.words[0]);
+    if (status != SHMC_OK)
+        return status;
+    entry.words[1] = SHMC_NOTHING;
+    return shmc_poison(writer, shmc_stage_entry(writer, id, &entry));
 }
 
 static enum shmc_status delete_words(struct shmc_writer *writer, uint32_t id, const uint8_t *key,

@@ -8,6 +8,10 @@
  * no trace at all. Objects that are gone are deleted first, marked as "final state
  * unknown": nobody saw how they went.
  *
+ * Several lists may make up one resource, one for each namespace. Each of them is
+ * staged as a share: the keys under one prefix. Shares stand in one list, side by
+ * side; to finish or cancel one touches what has its prefix, and nothing else.
+ *
  * If the writer dies meanwhile, nothing staged is reachable, and nothing is lost.
  */
 #include <stdlib.h>
@@ -16,6 +20,12 @@
 
 #define STAGED_WORDS 4u /* key, value, extra; and when it came: the last of a key counts */
 #define COUNTED_WORDS 3u
+#define WHEN 3u
+
+struct prefix {
+    const uint8_t *bytes;
+    size_t length; /* 0: every key has it */
+};
 
 enum shmc_status shmc_stage_entry(struct shmc_writer *writer, uint32_t id,
                                   const struct shmc_entry *entry)
@@ -30,7 +40,7 @@ enum shmc_status shmc_stage_entry(struct shmc_writer *writer, uint32_t id,
         return status;
     uint64_t *to = resource->staged.items + resource->staged.count;
     memcpy(to, entry->words, COUNTED_WORDS * sizeof(uint64_t));
-    to[COUNTED_WORDS] = resource->staged.count;
+    to[WHEN] = resource->staged_serial++;
     resource->staged.count += STAGED_WORDS;
     return SHMC_OK;
 }
@@ -39,28 +49,75 @@ enum shmc_status shmc_replace_begin(struct shmc_writer *writer, uint32_t id)
 {
     if (writer->in_batch || id >= writer->resource_count)
         return SHMC_INVALID;
-    if (writer->resources[id].replacing)
+    if (writer->resources[id].replacing > 0)
         return SHMC_BUSY;
-    writer->resources[id].replacing = true;
+    writer->resources[id].replacing = 1;
+    writer->resources[id].replacing_whole = true;
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_share_begin(struct shmc_writer *writer, uint32_t id)
+{
+    if (writer->in_batch || id >= writer->resource_count)
+        return SHMC_INVALID;
+    if (writer->resources[id].replacing_whole)
+        return SHMC_BUSY;
+    writer->resources[id].replacing++;
+    return SHMC_OK;
+}
+
+static bool word_has(const struct shmc_writer *writer, shmc_word key, const struct prefix *prefix)
+{
+    uint8_t buffer[8];
+    size_t length;
+    const uint8_t *bytes = shmc_word_bytes(writer, key, buffer, &length);
+
+    return length >= prefix->length &&
+           (prefix->length == 0 || memcmp(bytes, prefix->bytes, prefix->length) == 0);
+}
+
+static void end_one(struct shmc_writer *writer, struct shmc_wresource *resource)
+{
+    resource->replacing--;
+    resource->replacing_whole = false;
+    if (resource->staged.count == 0)
+        shmc_list_free(&writer->heap, &resource->staged);
+}
+
+enum shmc_status shmc_share_cancel(struct shmc_writer *writer, uint32_t id, const char *prefix,
+                                   size_t prefix_length)
+{
+    const struct prefix wanted = {(const uint8_t *)prefix, prefix_length};
+
+    if (writer->in_batch || id >= writer->resource_count ||
+        writer->resources[id].replacing == 0)
+        return SHMC_INVALID;
+    struct shmc_wresource *resource = &writer->resources[id];
+    struct shmc_list *staged = &resource->staged;
+    const enum shmc_status status = shmc_limbo_reserve(writer);
+    size_t kept = 0;
+
+    if (status != SHMC_OK)
+        return status;
+    for (size_t i = 0; i < staged->count; i += STAGED_WORDS) {
+        uint64_t *words = &staged->items[i];
+
+        if (!word_has(writer, words[0], &wanted)) {
+            memmove(&staged->items[kept], words, STAGED_WORDS * sizeof(uint64_t));
+            kept += STAGED_WORDS;
+            continue;
+        }
+        for (unsigned k = 0; k < COUNTED_WORDS; k++)
+            shmc_count_down(writer, words[k]);
+    }
+    staged->count = kept;
+    end_one(writer, resource);
     return SHMC_OK;
 }
 
 enum shmc_status shmc_replace_cancel(struct shmc_writer *writer, uint32_t id)
 {
-    if (writer->in_batch || id >= writer->resource_count)
-        return SHMC_INVALID;
-    struct shmc_wresource *resource = &writer->resources[id];
-    const enum shmc_status status = shmc_limbo_reserve(writer);
-
-    if (status != SHMC_OK)
-        return status;
-    for (size_t i = 0; i < resource->staged.count; i++) {
-        if (i % STAGED_WORDS < COUNTED_WORDS)
-            shmc_count_down(writer, resource->staged.items[i]);
-    }
-    shmc_list_free(&writer->heap, &resource->staged);
-    resource->replacing = false;
-    return SHMC_OK;
+    return shmc_share_cancel(writer, id, NULL, 0);
 }
 
 static int compare_words(const struct shmc_writer *writer, shmc_word a, shmc_word b)
@@ -82,26 +139,57 @@ static int by_key(const void *a, const void *b, void *writer)
     const shmc_word *y = b;
 
     if (x[0] == y[0]) /* equal strings are one word */
-        return (x[COUNTED_WORDS] > y[COUNTED_WORDS]) - (x[COUNTED_WORDS] < y[COUNTED_WORDS]);
+        return (x[WHEN] > y[WHEN]) - (x[WHEN] < y[WHEN]);
     return compare_words(writer, x[0], y[0]);
 }
 
-/* Keys of the tree that are not staged; both are walked in order. */
-static enum shmc_status list_gone(struct shmc_writer *writer,
-                                  const struct shmc_wresource *resource, struct shmc_list *gone)
+static bool is_last_of_its_key(const struct shmc_wresource *resource, size_t i)
+{
+    const uint64_t *words = &resource->staged.items[i];
+
+    return i + STAGED_WORDS == resource->staged_to || words[STAGED_WORDS] != words[0];
+}
+
+/* Sorts what is staged; what has the prefix then stands in [staged_from, staged_to). */
+static void find_share(struct shmc_writer *writer, struct shmc_wresource *resource,
+                       const struct prefix *prefix)
 {
     const struct shmc_list *staged = &resource->staged;
+    size_t i = 0;
+
+    if (staged->count > 0) /* there is no array of nothing to sort */
+        qsort_r(staged->items, staged->count / STAGED_WORDS, STAGED_WORDS * sizeof(uint64_t),
+                by_key, writer);
+    while (i < staged->count && !word_has(writer, staged->items[i], prefix))
+        i += STAGED_WORDS;
+    resource->staged_from = i;
+    while (i < staged->count && word_has(writer, staged->items[i], prefix))
+        i += STAGED_WORDS;
+    resource->staged_to = i;
+}
+
+/* Keys of the tree under the prefix that are not staged, or were staged as deleted; both are
+ * walked in order. */
+static enum shmc_status list_gone(struct shmc_writer *writer,
+                                  const struct shmc_wresource *resource,
+                                  const struct prefix *prefix, struct shmc_list *gone)
+{
+    const uint64_t *staged = resource->staged.items;
     struct shmc_cursor cursor;
     struct shmc_entry entry;
-    size_t i = 0;
-    enum shmc_status status = shmc_cursor_seek(&cursor, &writer->span, &shmc_primary,
-                                               resource->primary, NULL, 0);
+    size_t i = resource->staged_from;
+    enum shmc_status status =
+        shmc_cursor_seek(&cursor, &writer->span, &shmc_primary, resource->primary, prefix->bytes,
+                         prefix->length);
 
-    while (status == SHMC_OK && (status = shmc_cursor_next(&cursor, &entry)) == SHMC_OK) {
-        while (i < staged->count &&
-               compare_words(writer, staged->items[i], entry.words[0]) < 0)
+    while (status == SHMC_OK && (status = shmc_cursor_next(&cursor, &entry)) == SHMC_OK &&
+           word_has(writer, entry.words[0], prefix)) {
+        while (i < resource->staged_to &&
+               (compare_words(writer, staged[i], entry.words[0]) < 0 ||
+                (staged[i] == entry.words[0] && !is_last_of_its_key(resource, i))))
             i += STAGED_WORDS;
-        if (i == staged->count || staged->items[i] != entry.words[0])
+        if (i == resource->staged_to || staged[i] != entry.words[0] ||
+            staged[i + 1] == SHMC_NOTHING)
             status = shmc_list_push(&writer->heap, gone, entry.words[0]);
     }
     return status == SHMC_EMPTY ? SHMC_OK : status;
@@ -127,16 +215,15 @@ static enum shmc_status delete_gone(struct shmc_writer *writer, uint32_t id,
 /* In the order of the keys; of several with one key the last that was staged counts. */
 static enum shmc_status put_staged(struct shmc_writer *writer, uint32_t id)
 {
-    const struct shmc_list *staged = &writer->resources[id].staged;
+    const struct shmc_wresource *resource = &writer->resources[id];
+    const size_t end = resource->staged_to;
     enum shmc_status status = SHMC_OK;
 
-    for (size_t i = 0; status == SHMC_OK && i < staged->count; i += STAGED_WORDS) {
-        const shmc_word *words = &staged->items[i];
+    for (size_t i = resource->staged_from; status == SHMC_OK && i < end; i += STAGED_WORDS) {
+        const shmc_word *words = &writer->resources[id].staged.items[i];
         const struct shmc_entry entry = {{words[0], words[1], words[2], 0}};
-        const bool repeated =
-            i + STAGED_WORDS < staged->count && words[STAGED_WORDS] == words[0];
 
-        if (!repeated)
+        if (words[1] != SHMC_NOTHING && is_last_of_its_key(&writer->resources[id], i))
             status = shmc_put_entry(writer, id, &entry);
         for (unsigned k = 0; status == SHMC_OK && k < COUNTED_WORDS; k++)
             status = shmc_drop_later(writer, words[k]);
@@ -149,7 +236,7 @@ static int by_arrival(const void *a, const void *b)
     const shmc_word *x = a;
     const shmc_word *y = b;
 
-    return (x[COUNTED_WORDS] > y[COUNTED_WORDS]) - (x[COUNTED_WORDS] < y[COUNTED_WORDS]);
+    return (x[WHEN] > y[WHEN]) - (x[WHEN] < y[WHEN]);
 }
 
 void shmc_stage_undo(struct shmc_wresource *resource)
@@ -163,19 +250,33 @@ void shmc_stage_undo(struct shmc_wresource *resource)
     resource->finishing = false;
 }
 
-enum shmc_status shmc_replace_finish(struct shmc_writer *writer, uint32_t id, const char *version,
-                                     size_t version_length)
+void shmc_stage_done(struct shmc_writer *writer, struct shmc_wresource *resource)
 {
+    struct shmc_list *staged = &resource->staged;
+    const size_t behind = staged->count - resource->staged_to;
+
+    if (!resource->finishing)
+        return;
+    if (behind > 0)
+        memmove(&staged->items[resource->staged_from], &staged->items[resource->staged_to],
+                behind * sizeof(uint64_t));
+    staged->count -= resource->staged_to - resource->staged_from;
+    resource->finishing = false;
+    end_one(writer, resource);
+}
+
+enum shmc_status shmc_share_finish(struct shmc_writer *writer, uint32_t id, const char *prefix,
+                                   size_t prefix_length, const char *version,
+                                   size_t version_length)
+{
+    const struct prefix wanted = {(const uint8_t *)prefix, prefix_length};
     struct shmc_list gone = {0};
 
     if (!writer->in_batch || writer->poisoned || id >= writer->resource_count ||
-        !writer->resources[id].replacing || writer->resources[id].finishing)
+        writer->resources[id].replacing == 0 || writer->resources[id].finishing)
         return SHMC_INVALID;
-    struct shmc_wresource *resource = &writer->resources[id];
-    if (resource->staged.count > 0) /* there is no array of nothing to sort */
-        qsort_r(resource->staged.items, resource->staged.count / STAGED_WORDS,
-                STAGED_WORDS * sizeof(uint64_t), by_key, writer);
-    enum shmc_status status = list_gone(writer, resource, &gone);
+    find_share(writer, &writer->resources[id], &wanted);
+    enum shmc_status status = list_gone(writer, &writer->resources[id], &wanted, &gone);
     if (status == SHMC_OK)
         status = delete_gone(writer, id, &gone, version, version_length);
     if (status == SHMC_OK)
@@ -188,4 +289,10 @@ enum shmc_status shmc_replace_finish(struct shmc_writer *writer, uint32_t id, co
     else
         writer->poisoned = true;
     return status;
+}
+
+enum shmc_status shmc_replace_finish(struct shmc_writer *writer, uint32_t id, const char *version,
+                                     size_t version_length)
+{
+    return shmc_share_finish(writer, id, NULL, 0, version, version_length);
 }

@@ -159,11 +159,23 @@ enum shmc_status shmc_delete(struct shmc_writer *writer, uint32_t resource, cons
                              uint32_t flags);
 
 /* Staged replacement of a resource: objects are staged (shmc_stage, core.h) in batches that
- * publish nothing; the swap is one generation. */
+ * publish nothing; the swap is one generation. One at a time: else BUSY. */
 enum shmc_status shmc_replace_begin(struct shmc_writer *writer, uint32_t resource);
 enum shmc_status shmc_replace_finish(struct shmc_writer *writer, uint32_t resource,
                                      const char *version, size_t version_length);
 enum shmc_status shmc_replace_cancel(struct shmc_writer *writer, uint32_t resource);
+/* The same for the keys under a prefix: several shares of a resource may be staged at a time, none
+ * beside a replacement of the whole. The caller stages only keys under a prefix that it began,
+ * and begins no prefix twice. */
+enum shmc_status shmc_share_begin(struct shmc_writer *writer, uint32_t resource);
+enum shmc_status shmc_share_finish(struct shmc_writer *writer, uint32_t resource,
+                                   const char *prefix, size_t prefix_length, const char *version,
+                                   size_t version_length);
+enum shmc_status shmc_share_cancel(struct shmc_writer *writer, uint32_t resource,
+                                   const char *prefix, size_t prefix_length);
+/* A key that was staged is not to be there after all. */
+enum shmc_status shmc_unstage(struct shmc_writer *writer, uint32_t resource, const char *key,
+                              size_t key_length);
 
 /* Regular duties: heartbeat, seats of the dead, reclaiming. At least every 250 ms. */
 enum shmc_status shmc_tend(struct shmc_writer *writer, uint64_t now_ns);

@@ -47,8 +47,12 @@ struct shmc_wresource {
     uint64_t delta_count;      /* of the open batch */
     struct shmc_saved *saved;  /* of the open batch; NULL: untouched */
     bool dirty;                /* the record must be written anew */
-    bool replacing, finishing; /* objects are being staged; the open batch puts them in place */
-    struct shmc_list staged;   /* three words an object: key, value, extra; counted */
+    uint32_t replacing;        /* stagings that are open: shares, or one of the whole */
+    bool replacing_whole;
+    bool finishing;            /* the open batch puts staged objects in place: these */
+    size_t staged_from, staged_to;
+    struct shmc_list staged;   /* four words an object: key, value, extra (counted), serial */
+    uint64_t staged_serial;
     size_t staged_before;      /* the open batch */
 };
 
@@ -240,6 +244,8 @@ enum shmc_status shmc_stage_entry(struct shmc_writer *writer, uint32_t id,
                                   const struct shmc_entry *entry);
 /* Forgets what the open batch staged; its counts are undone apart. */
 void shmc_stage_undo(struct shmc_wresource *resource);
+/* The open batch was published: what it put in place is no longer staged. */
+void shmc_stage_done(struct shmc_writer *writer, struct shmc_wresource *resource);
 
 /* publish.c ------------------------------------------------------------------------------- */
 

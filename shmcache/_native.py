@@ -53,6 +53,12 @@ if TYPE_CHECKING:
         shmc_replace_begin: Callable[[WriterHandle, int], int]
         shmc_replace_finish: Callable[[WriterHandle, int, bytes | Pointer, int], int]
         shmc_replace_cancel: Callable[[WriterHandle, int], int]
+        shmc_share_begin: Callable[[WriterHandle, int], int]
+        shmc_share_finish: Callable[
+            [WriterHandle, int, bytes | Pointer, int, bytes | Pointer, int], int
+        ]
+        shmc_share_cancel: Callable[[WriterHandle, int, bytes | Pointer, int], int]
+        shmc_unstage: Callable[[WriterHandle, int, bytes, int], int]
         shmc_tend: Callable[[WriterHandle, int], int]
         shmc_reclaim: Callable[[WriterHandle], int]
         shmc_drop_window: Callable[[WriterHandle], int]

@@ -40,11 +40,12 @@ TEND_SECONDS = 0.2
 class Declared:
     """A resource of this writer: its id, and the index functions that run here."""
 
-    __slots__ = ("functions", "id", "name")
+    __slots__ = ("functions", "id", "name", "shares")
 
     def __init__(self, name: str, number: int) -> None:
         self.name = name
         self.id = number
+        self.shares: set[str] = set()  # prefixes whose new content is being staged
         self.functions = Functions(name)
 
 
@@ -175,29 +176,42 @@ class Writer(Batches):
             staged.apply(objects)
 
     @contextmanager
-    def begin_replace(self, resource: str, version: str | None = None) -> Iterator[Staged]:
+    def begin_replace(
+        self, resource: str, version: str | None = None, *, prefix: str = ""
+    ) -> Iterator[Staged]:
         """Stages a whole new content while the old one is served; swapped in when it ends well.
 
         Other resources (and this one) may be written meanwhile; what is not staged is deleted.
+        With a `prefix` this is about keys under it alone ("prod/"), and several prefixes may be
+        staged at a time.
         """
         declared = self._resource(resource)
+        staged = Staged(self, declared, version, prefix)
+        share = prefix.encode()
         with self._turn() as handle:
-            if self._depth:
-                raise ShmCacheError(f"{resource}: a replacement cannot begin inside a batch")
-            status = lib.shmc_replace_begin(handle, declared.id)
-            if status == _native.BUSY:
-                raise BusyError(f"{resource}: another replacement is being staged")
-            check(status, f"{resource}: replace")
+            self._begin_share(handle, declared, prefix)
         try:
-            yield Staged(self, declared)
+            yield staged
             with self._change(resource, whole=False) as handle:
-                status = lib.shmc_replace_finish(handle, declared.id, *_text(version))
+                last = _text(staged.version)
+                status = lib.shmc_share_finish(handle, declared.id, share, len(share), *last)
                 check(status, f"{resource}: replace")
         except BaseException:
             if self._alive[0] and not self.closed:
                 with self._turn() as handle:
-                    lib.shmc_replace_cancel(handle, declared.id)
+                    lib.shmc_share_cancel(handle, declared.id, share, len(share))
             raise
+        finally:
+            declared.shares.discard(prefix)
+
+    def _begin_share(self, handle: _native.WriterHandle, declared: Declared, prefix: str) -> None:
+        if self._depth:
+            raise ShmCacheError(f"{declared.name}: a replacement cannot begin inside a batch")
+        if any(prefix.startswith(each) or each.startswith(prefix) for each in declared.shares):
+            raise BusyError(f"{declared.name}: another replacement of {prefix!r} is being staged")
+        begin = lib.shmc_share_begin if prefix else lib.shmc_replace_begin
+        check(begin(handle, declared.id), f"{declared.name}: replace")
+        declared.shares.add(prefix)
 
     def _emit(self, declared: Declared, key: str, obj: Any) -> tuple[tuple[str, ...], ...]:
         self._inside = True
@@ -284,6 +298,12 @@ class Writer(Batches):
             check(lib.shmc_set_state(handle, declared.id, state), f"{resource}: state")
             if version is not None:
                 check(lib.shmc_set_version(handle, declared.id, *_text(version)), resource)
+
+    def set_version(self, resource: str, version: str) -> None:
+        """Publishes the resource's resourceVersion alone, which wakes nobody."""
+        declared = self._resource(resource)
+        with self._change(resource, whole=False) as handle:
+            check(lib.shmc_set_version(handle, declared.id, *_text(version)), resource)
 
     def stats(self) -> dict[str, int]:
         """What shmc_stats says, and how often index functions failed."""

@@ -332,6 +332,115 @@ static void test_nobody_sees_half(void)
     finish();
 }
 
+static void begin_share(void)
+{
+    CHECK_EQUAL(SHMC_OK, shmc_share_begin(core.writer, things));
+}
+
+static void finish_share(const char *prefix)
+{
+    core_begin(&core);
+    CHECK_EQUAL(SHMC_OK,
+                shmc_share_finish(core.writer, things, prefix, strlen(prefix), "6", 1));
+    core_commit(&core);
+    core_check(&core);
+}
+
+static void unstage_now(const char *key)
+{
+    core_begin(&core);
+    CHECK_EQUAL(SHMC_OK, shmc_unstage(core.writer, things, key, strlen(key)));
+    core_commit(&core);
+    core_check(&core);
+}
+
+static void test_a_share_replaces_its_prefix_and_nothing_else(void)
+{
+    start();
+    put("a/gone", 1);
+    put("a/same", 2);
+    put("ab/other", 3); /* shares a prefix with the prefix, no more */
+    put("b/gone", 4);
+    begin_share();
+    CHECK_EQUAL(SHMC_BUSY, shmc_replace_begin(core.writer, things));
+    stage_now("a/same", 2);
+    stage_now("a/new", 5);
+    const uint64_t cursor = head();
+    finish_share("a/");
+    check_deltas(cursor, "D!a/gone Aa/new ");
+    check_value("ab/other", 3);
+    check_value("b/gone", 4);
+    begin_share(); /* an empty one */
+    finish_share("b/");
+    check_absent("b/gone");
+    check_value("a/new", 5);
+    CHECK_EQUAL(0, core.writer->resources[things].replacing);
+    finish();
+}
+
+/* Staged side by side, in turns; one is finished, one cancelled, one fails and goes on. */
+static void test_shares_are_staged_side_by_side(void)
+{
+    start();
+    put("b/old", 1);
+    begin_share();
+    begin_share();
+    begin_share();
+    CHECK_EQUAL(SHMC_BUSY, shmc_replace_begin(core.writer, things));
+    for (unsigned i = 0; i < 5; i++) {
+        stage_now("c/1", i);
+        stage_now("a/1", i);
+        stage_now("b/1", i);
+    }
+    finish_share("b/");
+    check_absent("b/old");
+    check_absent("a/1");
+    stage_now("c/1", 77); /* serials go on where a shorter list might begin anew */
+    stage_now("c/0", 6);
+    core_begin(&core);
+    CHECK_EQUAL(SHMC_OK, stage("c/2", 8));
+    CHECK_EQUAL(SHMC_OK, shmc_share_finish(core.writer, things, "c/", 2, "7", 1));
+    CHECK_EQUAL(SHMC_OK, shmc_abort(core.writer));
+    core_check(&core);
+    CHECK_EQUAL(SHMC_OK, shmc_share_cancel(core.writer, things, "a/", 2));
+    core_check(&core);
+    finish_share("c/");
+    check_value("c/1", 77);
+    check_value("c/0", 6);
+    check_absent("c/2");
+    check_absent("a/1");
+    check_value("b/1", 4);
+    CHECK_EQUAL(0, core.writer->resources[things].replacing);
+    CHECK_EQUAL(SHMC_INVALID, shmc_share_cancel(core.writer, things, "a/", 2));
+    CHECK_EQUAL(SHMC_OK, shmc_replace_begin(core.writer, things));
+    CHECK_EQUAL(SHMC_BUSY, shmc_share_begin(core.writer, things));
+    finish_now("8");
+    finish();
+}
+
+static void test_what_is_staged_may_be_taken_back(void)
+{
+    start();
+    put("kept", 1);
+    put("deleted", 2);
+    CHECK_EQUAL(SHMC_OK, shmc_replace_begin(core.writer, things));
+    stage_now("kept", 1);
+    stage_now("deleted", 2);
+    stage_now("never", 3);
+    stage_now("again", 4);
+    unstage_now("deleted");
+    unstage_now("never");
+    unstage_now("again");
+    unstage_now("unheard-of");
+    stage_now("again", 5);
+    const uint64_t cursor = head();
+    finish_now("9");
+    check_deltas(cursor, "D!deleted Aagain ");
+    check_value("again", 5);
+    CHECK_EQUAL(2, core.writer->resources[things].count);
+    finish();
+}
+
 int main(void)
 {
     test_start("test_replace");
@@ -343,5 +452,8 @@ int main(void)
     test_aborted_finish_can_be_tried_again();
     test_replacing_by_nothing_deletes_all();
     test_nobody_sees_half();
+    test_a_share_replaces_its_prefix_and_nothing_else();
+    test_shares_are_staged_side_by_side();
+    test_what_is_staged_may_be_taken_back();
     return 0;
 }

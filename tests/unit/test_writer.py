@@ -243,6 +243,56 @@ def test_a_replacement_that_fails_changes_nothing(
     assert {} == state_of(cache)["pods"]
 
 
+def test_namespaces_are_replaced_one_by_one_and_side_by_side(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    writer.put_many("pods", [("a/1", pod("1"), "1"), ("b/1", pod("1"), "1"), ("c", pod("c"), "1")])
+    cursor = cache.follow(["pods"])
+
+    with writer.begin_replace("pods", prefix="b/") as late:
+        late.put("b/2", pod("2"))
+        with writer.begin_replace("pods", "7", prefix="a/") as staged:
+            staged.put("a/1", pod("1"), "1")
+            staged.put("a/3", pod("3"))
+            staged.put("a/4", pod("4"))
+            staged.delete("a/4")
+        assert ["a/1", "a/3", "b/1", "c"] == list(cache["pods"])
+        late.version = "8"
+
+    assert ["a/1", "a/3", "b/2", "c"] == list(cache["pods"])
+    assert ["ADDED a/3", "DELETED b/1", "ADDED b/2"] == [
+        f"{delta.kind} {delta.key}" for delta in cursor.take()
+    ]
+    with cache.snapshot() as at:
+        assert "8" == at.resource_versions["pods"]
+
+
+def test_replacements_that_overlap_are_refused(writer: shmcache.Writer) -> None:
+    with writer.begin_replace("pods", prefix="a/") as staged:
+        for prefix in ("", "a/", "a/b"):
+            with (
+                pytest.raises(BusyError, match="another"),
+                writer.begin_replace("pods", prefix=prefix),
+            ):
+                pass
+        with pytest.raises(ValueError, match="'b/1' is not under 'a/'"):
+            staged.put("b/1", pod("1"))
+        with pytest.raises(ValueError, match="'prod/1' is not under 'a/'"):
+            staged.apply([pod("1")])
+    with writer.begin_replace("pods"):
+        pass
+
+
+def test_a_version_alone_wakes_nobody(writer: shmcache.Writer, cache: shmcache.Cache) -> None:
+    seen = cache.latest
+
+    writer.set_version("pods", "12345678901234567890")
+
+    assert not cache.wait(seen, timeout=0)
+    with cache.snapshot() as at:
+        assert "12345678901234567890" == at.resource_versions["pods"]
+
+
 def test_state_and_version_are_published(writer: shmcache.Writer, cache: shmcache.Cache) -> None:
     writer.set_state("pods", 2, "1234")
 

@@ -58,7 +58,12 @@ class Elapsed:
     """The time of the last Sleep is over."""
 
 
-Event = Started | Listed | Opened | Received | Closed | Failed | Elapsed
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The engine wants to end. May come at any time; what was under way is not answered."""
+
+
+Event = Started | Listed | Opened | Received | Closed | Failed | Elapsed | Stop
 
 # ---- actions: what is to be done, in their order -------------------------------------------------
 
@@ -116,7 +121,7 @@ class CancelReplace:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Make these changes visible as one generation, at this version (that of the last)."""
+    """Make these changes visible as one generation, at this version; "" if there is none yet."""
 
     items: list[Item]
     version: str
@@ -131,10 +136,18 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The state that readers are to see (enum shmc_state), with the reason in words."""
+    """The state that readers are to see (states.py), with the reason in words."""
 
     state: int
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Tell whoever operates this; `level` is one of logging's, the engine adds the resource."""
+
+    level: int
+    message: str
 
 
 Action = (
@@ -149,4 +162,5 @@ Action = (
     | Apply
     | Advance
     | Report
+    | Log
 )

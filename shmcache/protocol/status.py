@@ -40,6 +40,11 @@ class Status:
         )
 
     @property
+    def is_internal(self) -> bool:
+        """The server failed inside; the same request may succeed in a moment."""
+        return self.reason == "InternalError"
+
+    @property
     def is_expired(self) -> bool:
         """The version (or the continue token) is older than what the server remembers."""
         return self.code == 410 or self.reason in {"Expired", "Gone"}

@@ -21,7 +21,8 @@ class FailureKind(Enum):
     """How a request failed, as far as it decides what to do next."""
 
     REFUSED = "refused"  # nobody listens: ECONNREFUSED
-    NETWORK = "network"  # reset, DNS, TLS, an end in the middle of a body
+    NETWORK = "network"  # reset, DNS, TLS: the connection broke, or never came to be
+    ENDED = "ended"  # the server hung up: before its headers, or in the middle of a body
     SILENT = "silent"  # no byte for longer than was allowed: half-open, or worse
     HTTP = "http"  # an HTTP error: `status` says which
     GARBAGE = "garbage"  # not what the protocol allows

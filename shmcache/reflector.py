@@ -1,0 +1,654 @@
+"""The reflector: how one resource is listed, watched, and kept right when the server is not.
+
+Comes in: events (events.py), each with the time it happened. Goes out: actions, in their order.
+What never happens here: I/O, sleeping, reading a clock; random numbers are injected.
+
+Two rules hold for every step. What happens next is decided in this file alone, by the table below.
+And after every step exactly one thing is under way: a LIST page, a watch, a sleep, or nothing for
+ever; whoever carries out the actions can be so simple that it needs no test.
+
+The rows R-.. that comments name are those of the table of client behaviour in ARCHITECTURE.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from random import Random
+
+from shmcache import states
+from shmcache.backoff import Backoff, BackoffSettings
+from shmcache.events import (
+    Action,
+    Advance,
+    Apply,
+    BeginReplace,
+    CancelReplace,
+    Closed,
+    Elapsed,
+    Event,
+    Failed,
+    FinishReplace,
+    Hangup,
+    List,
+    Listed,
+    Log,
+    Opened,
+    Received,
+    Report,
+    Sleep,
+    Stage,
+    Started,
+    Stop,
+    Watch,
+)
+from shmcache.paging import Pager
+from shmcache.protocol.options import ListOptions
+from shmcache.sifting import Position, Sieve, Sifted, is_older, is_table
+from shmcache.source.base import Failure, FailureKind
+
+
+class Phase(Enum):
+    """What is under way."""
+
+    IDLE = "idle"
+    LISTING = "listing"
+    STREAMING = "streaming"  # a watch-list, its initial objects not yet complete
+    WATCHING = "watching"
+    WAITING = "waiting"
+    STOPPED = "stopped"
+
+
+TABLE: dict[Phase, dict[type[Event], str]] = {
+    # phase                event     step             leads to
+    Phase.IDLE: {
+        Started: "_started",  #       STREAMING, or LISTING; WATCHING to go on where a life ended
+    },
+    Phase.LISTING: {
+        Listed: "_listed",  #         LISTING the next page; WATCHING after the last
+        Failed: "_list_failed",  #    LISTING otherwise, at once; WAITING for the page or a new pass
+    },
+    Phase.STREAMING: {
+        Opened: "_opened",  #         STREAMING
+        Received: "_streamed",  #     WATCHING the same stream once all is there; LISTING instead
+        Closed: "_stream_closed",  #  WAITING to stream again, or to list
+        Failed: "_stream_failed",  #  WAITING; LISTING in the same pass; STREAMING from "" at once
+    },
+    Phase.WATCHING: {
+        Opened: "_opened",  #         WATCHING
+        Received: "_received",  #     WATCHING; WAITING after what ends it
+        Closed: "_watch_closed",  #   WATCHING on; WAITING if it was too short, or said nothing
+        Failed: "_watch_failed",  #   WAITING for the watch, or for a new pass; WATCHING
+    },
+    Phase.WAITING: {
+        Elapsed: "_elapsed",  #       whatever the wait was for
+    },
+    Phase.STOPPED: {},
+}
+"""Which step an event makes. Stop leads to STOPPED from anywhere, and nothing leads on."""
+
+BOOKMARK_PERIOD = 60.0
+"""Seconds between two bookmarks of a quiet watch; measured with a real server: 59.5 to 60.5."""
+REFUSES_STREAMING = frozenset({400, 405, 406, 415, 422, 501})
+"""HTTP codes that say: no watch-list here, and there will be none (R-AS-05)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReflectorSettings:
+    """What a reflector can be told; the defaults are meant to be left alone."""
+
+    use_watch_list: bool = True
+    kind: str | None = None
+    """Of the objects, as they come (PartialObjectMetadata if only that is asked); None: any."""
+    api_version: str | None = None
+    label_selector: str = ""
+    field_selector: str = ""
+    page_size: int = 500
+    page_always: bool = False
+    """Pages also where the server could answer from its cache (needs less memory there)."""
+    watch_seconds: float = 300.0
+    """A watch is asked to last this long to twice as long; less than 5 min is not."""
+    silence: float = 1.5 * BOOKMARK_PERIOD
+    """Seconds without any byte after which a connection is taken for dead. A bookmark comes every
+    60 s: one that is late by half a period was not delayed but lost. (client-go finds a dead
+    connection in 45 s by HTTP/2 pings; HTTP/1.1 has none, TCP keepalive is the source's.)"""
+    end_bookmark_wait: float = 30.0
+    """Seconds in which a watch-list neither adds an initial object nor says that it has ended
+    them, although it talks. Upstream warns after 10 s, and waits for ever (R-RF-16)."""
+    short_watch: float = 1.0
+    """A watch that ends within so many seconds brought nothing, or is not followed at once."""
+    internal_error_retry: float = 0.0
+    """Seconds for which in-stream internal errors are retried without listing again (R-RF-08)."""
+    request_retries: int = 10
+    """How often in a row one request is repeated because the server said when (R-HT-01)."""
+    retry_after_cap: float = 120.0
+    """The longest wait that a server can impose; kube-apiserver itself asks for 1 to 30 s."""
+    early_ends: int = 3
+    """So many watch-lists in a row that end before they are complete: LIST instead."""
+    stale_after: float = 300.0
+    """No word from the server for so long, while it fails: what readers see is stale."""
+    backoff: BackoffSettings = field(default_factory=BackoffSettings)
+
+    def __post_init__(self) -> None:
+        if self.page_size < 1 or self.silence <= 0 or self.early_ends < 1:
+            raise ValueError("page_size, silence and early_ends must be positive")
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was done and met since the start."""
+
+    lists: int = 0
+    pages: int = 0
+    streams: int = 0
+    watches: int = 0
+    replaces: int = 0
+    changes: int = 0
+    bookmarks: int = 0
+    skipped: int = 0
+    failures: int = 0
+    expired: int = 0
+    rewinds: int = 0
+
+
+class UnexpectedEvent(Exception):
+    """The engine reported what cannot have happened: its fault, not the server's."""
+
+
+class Reflector:
+    """The state machine of one resource. step() is all there is to do with it."""
+
+    def __init__(
+        self, settings: ReflectorSettings | None = None, rng: Random | None = None
+    ) -> None:
+        self.settings = settings or ReflectorSettings()
+        self.phase = Phase.IDLE
+        self.counts = Counts()
+        self._rng = rng or Random()
+        self._backoff = Backoff(self.settings.backoff, self._rng)
+        self._pager = Pager(self.settings.page_size, page_always=self.settings.page_always)
+        self._position = Position()
+        self._sieve = Sieve(self._position, self.settings.kind, self.settings.api_version)
+        self._out: list[Action] = []
+        self._now = 0.0
+        self._then: Callable[[], None] = self._pass
+        self._staging = False
+        self._filled = False  # there is content, of this life or an earlier one
+        self._streams = self.settings.use_watch_list  # until this resource proves otherwise
+        self._skip_stream = False  # for the next pass
+        self._early = 0  # watch-lists in a row that ended early
+        self._tries = 0  # repetitions in a row of one request
+        self._stretch = 1  # of the time that a watch-list may take
+        self._silence = self.settings.silence
+        self._word: float | None = None  # when the server last said anything of the objects
+        self._failing_since: float | None = None
+        self._internal_since: float | None = None
+        self._internal_last = 0.0
+        self._said: Report | None = None
+        # of the open watch
+        self._began = 0.0
+        self._lasting = 0
+        self._open = self._heard = self._moved = False
+        self._growing = True  # a watch-list still at its initial objects
+        self._grown = 0.0
+
+    @property
+    def version(self) -> str:
+        """Up to which everything is known; "" before the first content."""
+        return self._position.version
+
+    def step(self, event: Event, now: float) -> list[Action]:
+        """What is to be done about this event. `now` is of any clock that only goes forward."""
+        if self.phase is Phase.STOPPED:
+            return []
+        self._now = now
+        if isinstance(event, Stop):
+            self._stop()
+        else:
+            name = TABLE[self.phase].get(type(event))
+            if name is None:
+                raise UnexpectedEvent(f"{type(event).__name__} while {self.phase.value}")
+            getattr(self, name)(event)
+        actions, self._out = self._out, []
+        return actions
+
+    # ---- beginning and end -----------------------------------------------------------------------
+
+    def _started(self, event: Started) -> None:
+        if not event.version:
+            self._report(states.LISTING, "first list")
+            self._pass()
+            return
+        self._position.reset(event.version)
+        self._filled = True
+        self._report(states.RETRYING, f"going on at version {event.version}")
+        self._watch()
+
+    def _stop(self) -> None:
+        if self.phase in {Phase.STREAMING, Phase.WATCHING}:
+            self._do(Hangup())
+        self._drop_staging()
+        self.phase = Phase.STOPPED
+
+    # ---- a pass: the whole content, by a watch-list or by pages ----------------------------------
+
+    def _pass(self) -> None:
+        if self._streams and not self._skip_stream:
+            self._stream()
+        else:
+            self._list()
+
+    def _stream(self) -> None:
+        """R-RF-13: the objects as a watch, into the staging area; it goes on as the watch."""
+        self.counts.streams += 1
+        self._stage_anew()
+        version = "" if self._pager.refused else self.version
+        self._open_watch(Phase.STREAMING, version, send_initial_events=True, match="NotOlderThan")
+        self._growing, self._grown = True, self._now
+
+    def _list(self) -> None:
+        self._skip_stream = False
+        self.counts.lists += 1
+        self._stage_anew()
+        self._page(self._pager.begin(self.version))
+
+    def _page(self, options: ListOptions) -> None:
+        self.counts.pages += 1
+        self.phase = Phase.LISTING
+        self._do(List(self._selected(options)))
+
+    def _listed(self, event: Listed) -> None:
+        self._word, self._tries = self._now, 0
+        meta = event.meta
+        if is_table(meta.kind, meta.api_version):
+            text = (
+                "the list is a Table: something between us and the server asks for the wrong form"
+            )
+            self._fail_pass(Failure(FailureKind.GARBAGE, text))
+            return
+        try:
+            more = self._pager.listed(meta)
+        except ValueError as error:
+            self._fail_pass(Failure(FailureKind.GARBAGE, str(error)))
+            return
+        if more:
+            self._page(more)
+            return
+        self._replaced(self._pager.version)
+        self._watch()
+
+    def _list_failed(self, event: Failed) -> None:
+        failure = event.failure
+        if self._cancelled(failure):
+            return
+        self._note(failure)
+        instead = self._pager.instead(failure)
+        if instead:
+            self._stage_anew()
+            self._page(instead)
+        elif self._is_told_when(failure):
+            self._trouble(f"list: {failure.message}", failure)
+            options = self._pager.options
+            self._wait(lambda: self._page(options), failure)
+        else:
+            self._fail_pass(failure)
+
+    def _fail_pass(self, failure: Failure) -> None:
+        """R-RF-01, 02: whatever it was, the next pass comes after the backoff."""
+        self._drop_staging()
+        self._trouble(f"list: {failure.message}", failure)
+        self._tries = 0
+        self._wait(self._pass, failure)
+
+    def _replaced(self, version: str) -> None:
+        """All of the new content is staged: it becomes visible, also at an earlier version."""
+        if is_older(version, self.version):
+            self.counts.rewinds += 1
+            self._log(
+                logging.ERROR,
+                f"the server went back from version {self.version} to {version}, as after a "
+                "restored backup: its content of now replaces everything",
+            )
+        self._position.reset(version)
+        self._staging, self._filled = False, True
+        self._early, self._stretch = 0, 1
+        self.counts.replaces += 1
+        self._do(FinishReplace(version))
+        self._word = self._now
+        self._synced()
+
+    # ---- a watch-list until it is complete -------------------------------------------------------
+
+    def _streamed(self, event: Received) -> None:
+        if not event.items:
+            self._check_growth()
+            return
+        self._heard, self._word = True, self._now
+        found = self._sieve.initial(event.items)
+        self._tell(found)
+        if found.changes:
+            self._do(Stage(found.changes))
+        self._grow(found)
+        if found.failure:
+            self._do(Hangup())
+            self._stream_broke(found.failure)
+        elif found.ended_initial is not None:
+            self._moved = True
+            self._pager.refused = False
+            self._replaced(found.ended_initial.version or "")
+            self.phase = Phase.WATCHING
+            if found.rest:
+                self._received(Received(found.rest))
+        else:
+            self._check_growth()
+
+    def _grow(self, found: Sifted) -> None:
+        """Initial objects are all ADDED; once anything else comes, their end is due."""
+        if any(item.type != "ADDED" for item in found.changes) or found.bookmarks:
+            self._growing = False
+        elif found.changes and self._growing:
+            self._grown = self._now
+
+    def _check_growth(self) -> None:
+        """The deadline of R-RF-16: it talks, but will never say that this was all."""
+        waited = self._now - self._grown
+        lasted = self._now - self._began
+        if waited <= self.settings.end_bookmark_wait and lasted <= self._lasting:
+            return
+        self._do(Hangup())
+        if waited <= self.settings.end_bookmark_wait:
+            self._ended_early("is still not complete", clean=True)
+        else:
+            self._list_instead(f"no end of its objects for {waited:.0f} s", for_good=True)
+
+    def _stream_closed(self, _: Closed) -> None:
+        self._ended_early("was closed", clean=True)
+
+    def _stream_failed(self, event: Failed) -> None:
+        if not self._cancelled(event.failure):
+            self._stream_broke(event.failure)
+
+    def _stream_broke(self, failure: Failure) -> None:
+        self._note(failure)
+        status = failure.status
+        code = status.code if status else 0
+        if failure.kind is FailureKind.REFUSED or code == 429:
+            self._retry_stream(failure)
+        elif status and (status.is_expired or status.is_too_large):
+            self._stream_refused(failure)
+        elif failure.kind is FailureKind.SILENT:
+            self._list_instead(failure.message, for_good=self._open)
+        elif failure.kind in {FailureKind.NETWORK, FailureKind.ENDED, FailureKind.GARBAGE}:
+            self._ended_early(f"broke: {failure.message}", clean=False, failure=failure)
+        else:
+            self._list_instead(
+                failure.message, for_good=not self._open and code in REFUSES_STREAMING
+            )
+
+    def _stream_refused(self, failure: Failure) -> None:
+        """The server does not have our version: any will do; once at once, then with backoff."""
+        at_once = not self._pager.refused and self.version != ""
+        self._pager.refused = True
+        if at_once:
+            self._stream()
+        else:
+            self._retry_stream(failure)
+
+    def _retry_stream(self, failure: Failure | None, why: str = "") -> None:
+        self._drop_staging()
+        text = why or (failure.message if failure else "")
+        self._trouble(f"watch-list: {text}", failure)
+        self._wait(self._pass, failure)
+
+    def _ended_early(self, how: str, *, clean: bool, failure: Failure | None = None) -> None:
+        """Not complete. Always after the backoff (R-RF-14 of upstream may loop); not for ever."""
+        slow = self._now - self._grown <= self.settings.end_bookmark_wait
+        if clean and slow and self._now - self._began >= self._lasting - 2 and self._stretch < 4:
+            self._stretch *= 2  # it was growing all the time: it needs longer (R-RF-15)
+        else:
+            self._early += 1
+        if self._early >= self.settings.early_ends:
+            self._early = 0
+            self._skip_stream = True
+            if clean:
+                self._stop_streaming(f"it {how} {self.settings.early_ends} times in a row")
+        self._retry_stream(failure, f"it {how} before it was complete")
+
+    def _list_instead(self, why: str, *, for_good: bool) -> None:
+        """In the same pass. Remembered if it is in this server's, or proxy's, nature."""
+        if for_good:
+            self._stop_streaming(why)
+        self._list()
+
+    def _stop_streaming(self, why: str) -> None:
+        self._streams = False
+        self._log(logging.WARNING, f"lists instead of watch-lists from now on: {why}")
+
+    # ---- the watch -------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        self.counts.watches += 1
+        self._position.open()
+        self._open_watch(Phase.WATCHING, self.version)
+
+    def _open_watch(
+        self,
+        phase: Phase,
+        version: str,
+        *,
+        send_initial_events: bool | None = None,
+        match: str = "",
+    ) -> None:
+        """R-RF-06. What it lasts counts from before the request."""
+        self.phase = phase
+        self._began, self._open, self._heard, self._moved = self._now, False, False, False
+        least = max(self.settings.watch_seconds, 300.0) * self._stretch
+        self._lasting = int(least * (1 + self._rng.random()))
+        options = ListOptions(
+            watch=True,
+            resource_version=version,
+            resource_version_match=match,
+            allow_bookmarks=True,
+            send_initial_events=send_initial_events,
+            timeout_seconds=self._lasting,
+        )
+        self._do(Watch(self._selected(options), self._silence))
+
+    def _opened(self, _: Opened) -> None:
+        """Proves little: "too old" comes after it, and a future version is silent (R-AS-06)."""
+        self._open, self._tries = True, 0
+        recent = self._word is not None and self._now - self._word < self._silence
+        if self.phase is Phase.WATCHING and recent:
+            self._synced()
+
+    def _received(self, event: Received) -> None:
+        if not event.items:
+            return
+        before = self.version
+        found = self._sieve.live(event.items)
+        self._tell(found)
+        self.counts.changes += len(found.changes)
+        if found.bookmarks:
+            self._silence = self.settings.silence
+        if found.changes:
+            self._do(Apply(found.changes, self.version))
+        elif self.version != before:
+            self._do(Advance(self.version))
+        self._moved = self._moved or self.version != before or bool(found.changes)
+        if found.failure is None:
+            self._heard, self._word = True, self._now
+            self._synced()
+            return
+        self._do(Hangup())
+        self._watch_broke(found.failure)
+
+    def _watch_closed(self, _: Closed) -> None:
+        lasted = self._now - self._began
+        if lasted < self.settings.short_watch and not self._moved:
+            self._relist(f"a very short watch: closed after {lasted:.1f} s with nothing new")
+        elif not self._position.resumable:
+            self._relist("there is no version to go on from")
+        elif self._is_unheard():
+            self._relist_unheard()
+        elif lasted < self.settings.short_watch:
+            self._sleep(self.settings.short_watch - lasted, self._watch)
+        else:
+            self._watch()
+
+    def _watch_failed(self, event: Failed) -> None:
+        if not self._cancelled(event.failure):
+            self._watch_broke(event.failure)
+
+    def _watch_broke(self, failure: Failure) -> None:
+        self._note(failure)
+        if not (self._goes_on(failure) if self._open else self._starts_again(failure)):
+            self._relist(failure.message, failure)
+        elif self._is_unheard():
+            self._relist_unheard()
+        else:
+            self._trouble(f"watch: {failure.message}", failure)
+            self._wait(self._watch, failure)
+
+    def _starts_again(self, failure: Failure) -> bool:
+        """Whether a watch that did not come to be is asked for again, without a list (R-RF-07)."""
+        if failure.kind is FailureKind.REFUSED or (failure.status and failure.status.code == 429):
+            return True
+        if failure.kind in {FailureKind.ENDED, FailureKind.SILENT}:  # R-HT-03
+            self._tries += 1
+            return self._tries <= self.settings.request_retries
+        return self._is_told_when(failure)
+
+    def _goes_on(self, failure: Failure) -> bool:
+        """Whether the next watch may go on where the open one ended (R-RF-08)."""
+        status = failure.status
+        if status is not None:
+            return status.code == 429 or (status.is_internal and self._may_retry_internal())
+        if failure.kind is FailureKind.GARBAGE or not self._position.resumable:
+            return False
+        return self._moved or self._now - self._began >= self.settings.short_watch
+
+    def _may_retry_internal(self) -> bool:
+        """Within a time limit that begins with the first error after a quiet minute."""
+        if self._internal_since is None or self._now - self._internal_last >= 60:
+            self._internal_since = self._now
+        self._internal_last = self._now
+        limit = self.settings.internal_error_retry
+        return limit > 0 and self._now - self._internal_since <= limit
+
+    def _is_unheard(self) -> bool:
+        """Nothing was said for longer than a bookmark is due, the open watch included."""
+        since = self._word if self._word is not None else self._began
+        return self._open and not self._heard and self._now - since >= self._silence
+
+    def _relist_unheard(self) -> None:
+        """A list tells whether the server lost our version, or only knows no bookmarks.
+
+        From a version that it has not reached a watch is silent for ever (R-AS-06). Of a server
+        without bookmarks the next silence may last longer.
+        """
+        why = f"no word for {self._now - (self._word or self._began):.0f} s, not even a bookmark"
+        longest = 2 * max(self.settings.watch_seconds, 300.0) + BOOKMARK_PERIOD
+        self._silence = min(2 * self._silence, longest)
+        self._relist(why)
+
+    def _relist(self, why: str, failure: Failure | None = None) -> None:
+        self._trouble(f"lists again: {why}", failure)
+        self._tries = 0
+        self._wait(self._pass, failure)
+
+    # ---- waiting ---------------------------------------------------------------------------------
+
+    def _wait(self, then: Callable[[], None], failure: Failure | None = None) -> None:
+        """By the backoff, and at least as long as the server asked for."""
+        self._sleep(max(self._backoff.next(self._now), self._asked_delay(failure)), then)
+
+    def _sleep(self, seconds: float, then: Callable[[], None]) -> None:
+        self.phase, self._then = Phase.WAITING, then
+        self._do(Sleep(seconds))
+
+    def _elapsed(self, _: Elapsed) -> None:
+        self._then()
+
+    def _asked_delay(self, failure: Failure | None) -> float:
+        if failure is None:
+            return 0.0
+        asked = [failure.retry_after or 0.0]
+        if failure.status is not None:
+            asked.append(failure.status.retry_after or 0.0)
+        return min(max(asked), self.settings.retry_after_cap)
+
+    def _is_told_when(self, failure: Failure) -> bool:
+        """Whether to repeat just this request: throttled or failing, and told when (R-HT-01)."""
+        code = failure.status.code if failure.status else 0
+        if not (code == 429 or 500 <= code < 600) or not self._asked_delay(failure):
+            return False
+        self._tries += 1
+        return self._tries <= self.settings.request_retries
+
+    # ---- telling ---------------------------------------------------------------------------------
+
+    def _do(self, action: Action) -> None:
+        self._out.append(action)
+
+    def _log(self, level: int, text: str) -> None:
+        self._do(Log(level, text))
+
+    def _report(self, state: int, reason: str = "") -> None:
+        """Each state and reason once."""
+        report = Report(state, reason)
+        if report != self._said:
+            self._said = report
+            self._do(report)
+
+    def _synced(self) -> None:
+        self._failing_since = None
+        self._report(states.SYNCED)
+
+    def _trouble(self, text: str, failure: Failure | None) -> None:
+        """Absent if the server says so; stale if it goes on for long; else being retried."""
+        if self._failing_since is None:
+            self._failing_since = self._now if self._word is None else self._word
+        if failure and failure.status and failure.status.code == 404:
+            self._report(states.ABSENT, text)
+        elif self._filled and self._now - self._failing_since > self.settings.stale_after:
+            self._report(states.STALED, text)
+        else:
+            self._report(states.RETRYING, text)
+
+    def _tell(self, found: Sifted) -> None:
+        self.counts.skipped += found.skipped
+        self.counts.bookmarks += found.bookmarks
+        for text in found.complaints:
+            self._log(logging.WARNING, text)
+
+    def _note(self, failure: Failure) -> None:
+        self.counts.failures += 1
+        if failure.status is not None and failure.status.is_expired:
+            self.counts.expired += 1
+
+    # ---- small things ----------------------------------------------------------------------------
+
+    def _selected(self, options: ListOptions) -> ListOptions:
+        return replace(
+            options,
+            label_selector=self.settings.label_selector,
+            field_selector=self.settings.field_selector,
+        )
+
+    def _stage_anew(self) -> None:
+        self._staging = True
+        self._do(BeginReplace())
+
+    def _drop_staging(self) -> None:
+        if self._staging:
+            self._staging = False
+            self._do(CancelReplace())
+
+    def _cancelled(self, failure: Failure) -> bool:
+        if failure.kind is not FailureKind.CANCELLED:
+            return False
+        self._drop_staging()
+        self.phase = Phase.STOPPED
+        return True

@@ -22,7 +22,9 @@ enum shmc_status shmc_touch(struct shmc_writer *writer, struct shmc_wresource *r
         if (saved == NULL)
             return SHMC_NO_MEMORY;
         saved->version = resource->version;
+        saved->reason = resource->reason;
         saved->state = resource->state;
+        saved->since_ns = resource->since_ns;
         saved->generation = resource->generation;
         saved->count = resource->count;
         saved->primary = resource->primary;
@@ -50,7 +52,9 @@ static void restore(struct shmc_writer *writer, struct shmc_wresource *resource)
         memset(index, 0, sizeof(*index));
     }
     resource->version = saved->version;
+    resource->reason = saved->reason;
     resource->state = saved->state;
+    resource->since_ns = saved->since_ns;
     resource->generation = saved->generation;
     resource->count = saved->count;
     resource->primary = saved->primary;

@@ -352,15 +352,32 @@ static bool check_directory(struct walk *walk, const struct shmc_wresource *reso
 
 /* ---- roots ----------------------------------------------------------------------------------- */
 
+/* I8. A contact cannot lie in the future: all clocks here are one. */
+static bool check_contact(struct walk *walk, const struct shmc_wresource *resource)
+{
+    const struct shmc_span *span = span_of(walk);
+    const uint64_t now_ns = shmc_monotonic_ns();
+    struct shmc_note note;
+
+    if (shmc_load_at(span, resource->record + offsetof(struct shmc_record, contact)) !=
+            resource->contact ||
+        shmc_contact_load(span, resource->contact, &note) != SHMC_OK)
+        return fail(walk, "I8: a record names another contact block");
+    if (note.contact_ns > now_ns || resource->since_ns > now_ns)
+        return fail(walk, "I8: a contact or a state is younger than now");
+    return see_node(walk, resource->contact);
+}
+
 static bool check_resource(struct walk *walk, const struct shmc_wresource *resource)
 {
-    const shmc_word words[3] = {resource->name, resource->settings, resource->version};
+    const shmc_word words[4] = {resource->name, resource->settings, resource->version,
+                                resource->reason};
 
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 4; i++) {
         if (!see_word(walk, words[i]))
             return false;
     }
-    if (!see_node(walk, resource->record) ||
+    if (!see_node(walk, resource->record) || !check_contact(walk, resource) ||
         !check_tree(walk, &shmc_primary, resource->primary, resource->count) ||
         !check_order(walk, &shmc_primary, resource->primary, 0) ||
         !check_directory(walk, resource))

@@ -110,6 +110,9 @@ enum shmc_status shmc_catalogue_count(const struct shmc_span *span, const struct
                                       uint64_t *count);
 enum shmc_status shmc_record_load(const struct shmc_span *span, const struct shmc_pinned *at,
                                   uint64_t id, struct shmc_record *record, shmc_offset *indices);
+/* What the contact block of a record says now (I8); CORRUPT: it cannot be one. */
+enum shmc_status shmc_contact_load(const struct shmc_span *span, shmc_offset contact,
+                                   struct shmc_note *note);
 enum shmc_status shmc_record_index_load(const struct shmc_span *span, shmc_offset indices,
                                         uint64_t index, struct shmc_record_index *loaded);
 
@@ -129,7 +132,8 @@ void shmc_seat_leave(struct shmc_reader *reader);
 
 /* Posts to every sleeper that waits for a resource in `interest` (bit id & 63); returns to how
  * many seats. The caller's full fence stands between the publication and this call. */
-uint64_t shmc_seats_wake(const struct shmc_segment *seats, uint64_t seat_count, uint64_t interest);
+uint64_t shmc_seats_wake(const struct shmc_segment *seats, uint64_t seat_count, uint64_t interest,
+                         uint64_t progress);
 /* Wakes every seat, announced or not. After a takeover: the predecessor may have died between a
  * publication and its post. */
 void shmc_seats_wake_all(const struct shmc_segment *seats, uint64_t seat_count);

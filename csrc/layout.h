@@ -5,7 +5,7 @@
  *
  *      0 +--------------------------------------------------------------+
  *        | superblock: identity | writer | file_size | latest | floor   |
- *        |             roots[8] | activity[64]                          |
+ *        |             roots[8] | activity[64] | progress[64]           |
  *   4096 +--------------------------------------------------------------+
  *        | ring: slots of 64 bytes, slot n & mask holds delta n         |
  *        +--------------------------------------------------------------+ arena_offset
@@ -20,6 +20,7 @@
  *   roots[g & 7] --> catalogue --> resource record --> primary tree --> key, value, extra
  *        |                              |-----------> directory    --> key, value (by hash)
  *        |                              |-----------> index trees  --> value, key
+ *        |                              |-----------> contact      (the same in every generation)
  *        `--> window [tail, head) of the ring  ------------------> key, version, old, new
  *
  * Blocks (all offsets are from the start of DATA, multiples of 8, 0 = none)
@@ -31,6 +32,7 @@
  *   shape      u64 id (never reused), u64 count, key word x count
  *   node       see struct shmc_node_head and tree.c; of a directory: directory.c
  *   record     struct shmc_record and its indices
+ *   contact    struct shmc_contact: the one block that changes in place
  *   catalogue  u64 count, record offset x count
  *
  * SEATS (everybody maps it read-write; nothing in it is trusted by the writer)
@@ -38,7 +40,7 @@
  *      0 +--------------------------------------------------------------+
  *        | header: identity, instance of the DATA it belongs to         |
  *   4096 +--------------------------------------------------------------+
- *        | seat 0: semaphore, interest | display | pins[16]             |
+ *        | seat 0: semaphore, interests | display | pins[16]            |
  *        | seat 1 ...                                                   |
  *        +--------------------------------------------------------------+
  *   Seat i is held by an open-file-description lock on byte i of the file.
@@ -46,6 +48,7 @@
  * Invariants (checked by check.c)
  *   I1  a block is never changed between the publication that first reaches it
  *       and the moment when no acknowledged pin and no root can lead to it.
+ *       Contact blocks are the exception, see I8.
  *   I2  roots[latest & 7].generation == latest, and its catalogue, trees and
  *       window lead only to whole blocks below its high_water.
  *   I3  file_size only rises, and every byte below it has memory behind it.
@@ -55,6 +58,9 @@
  *       has the stamp n + 1.
  *   I6  ids of shapes and generations are never used twice in one DATA segment.
  *   I7  reachable bytes + limbo + free = high water - arena_offset.
+ *   I8  each resource has one contact block from its declaration to the end of DATA: every
+ *       record of the resource names it. It is no part of any generation: its words change
+ *       one by one, at any time, and say nothing about each other (K1 of contact.c apart).
  */
 #ifndef SHMC_LAYOUT_H
 #define SHMC_LAYOUT_H
@@ -63,7 +69,7 @@
 
 #include "atomics.h"
 
-#define SHMC_LAYOUT_VERSION 1u /* part of every segment's name */
+#define SHMC_LAYOUT_VERSION 2u /* part of every segment's name */
 #define SHMC_DATA_MAGIC 0x415441444d434853u  /* "SHCMDATA" */
 #define SHMC_SEATS_MAGIC 0x544145534d434853u /* "SHCMSEAT" */
 
@@ -130,13 +136,16 @@ struct shmc_super {
     struct shmc_root roots[SHMC_ROOTS];
     /* The generation that last changed a resource whose id & 63 is the index. */
     shmc_atomic activity[SHMC_ACTIVITY];
+    /* The same for its state and its version. */
+    shmc_atomic progress[SHMC_ACTIVITY];
 };
-static_assert(offsetof(struct shmc_super, incarnation) == 64, "layout v1");
-static_assert(offsetof(struct shmc_super, file_size) == 128, "layout v1");
-static_assert(offsetof(struct shmc_super, latest) == 192, "layout v1");
-static_assert(offsetof(struct shmc_super, floor) == 256, "layout v1");
-static_assert(offsetof(struct shmc_super, roots) == 384, "layout v1");
-static_assert(offsetof(struct shmc_super, activity) == 896, "layout v1");
+static_assert(offsetof(struct shmc_super, incarnation) == 64, "layout v2");
+static_assert(offsetof(struct shmc_super, file_size) == 128, "layout v2");
+static_assert(offsetof(struct shmc_super, latest) == 192, "layout v2");
+static_assert(offsetof(struct shmc_super, floor) == 256, "layout v2");
+static_assert(offsetof(struct shmc_super, roots) == 384, "layout v2");
+static_assert(offsetof(struct shmc_super, activity) == 896, "layout v2");
+static_assert(offsetof(struct shmc_super, progress) == 1408, "layout v2");
 static_assert(sizeof(struct shmc_super) <= SHMC_RING_OFFSET, "the superblock is the first page");
 
 /* What happened to a key. */
@@ -169,6 +178,9 @@ struct shmc_record {
     uint64_t primary;    /* offset of the tree's top node, 0 = empty */
     uint64_t directory;  /* offset of its directory's top node, 0 = empty */
     uint64_t index_count;
+    uint64_t reason;     /* word: why it is in its state, in words; "" = none */
+    uint64_t since_ns;   /* monotonic: when it came into its state */
+    uint64_t contact;    /* offset of its contact block (I8) */
 };
 struct shmc_record_index {
     uint64_t name;     /* word */
@@ -176,8 +188,31 @@ struct shmc_record_index {
     uint64_t count;    /* entries */
     uint64_t tree;     /* offset of the top node, 0 = empty */
 };
-static_assert(sizeof(struct shmc_record) == 72, "layout v1");
-static_assert(sizeof(struct shmc_record_index) == 32, "layout v1");
+static_assert(sizeof(struct shmc_record) == 96, "layout v2");
+static_assert(sizeof(struct shmc_record_index) == 32, "layout v2");
+
+/*
+ * What the writer knows of a resource's source, now (I8). Counters only rise.
+ *
+ *     0 contact_ns | lists | watches | events |
+ *    32 bookmarks  | errors | relists | bytes |
+ *    64 refused    | reserved                 | 128
+ */
+struct shmc_contact {
+    shmc_atomic contact_ns; /* monotonic: when the source was last heard; 0 = never. It only rises */
+    shmc_atomic lists;
+    shmc_atomic watches;
+    shmc_atomic events;
+    shmc_atomic bookmarks;
+    shmc_atomic errors;
+    shmc_atomic relists;
+    shmc_atomic bytes;
+    shmc_atomic refused; /* objects that could not be stored */
+    shmc_atomic reserved[7];
+};
+static_assert(sizeof(struct shmc_contact) == 128, "layout v2");
+static_assert(offsetof(struct shmc_contact, bookmarks) == 32, "layout v2");
+static_assert(offsetof(struct shmc_contact, refused) == 64, "layout v2");
 
 /*
  * A tree node: head, prefix (padded to 8), then columns of count words each:
@@ -188,7 +223,7 @@ struct shmc_node_head {
     uint64_t shape;      /* count | prefix_bytes << 16 | level << 24 | columns << 32 */
     uint64_t generation; /* that built it */
 };
-static_assert(sizeof(struct shmc_node_head) == 16, "layout v1");
+static_assert(sizeof(struct shmc_node_head) == 16, "layout v2");
 
 struct shmc_seats_header {
     uint64_t magic;
@@ -199,7 +234,7 @@ struct shmc_seats_header {
     shmc_atomic high; /* seats below it were claimed once; a hint, range-checked */
     shmc_atomic reserved[3];
 };
-static_assert(sizeof(struct shmc_seats_header) == 64, "layout v1");
+static_assert(sizeof(struct shmc_seats_header) == 64, "layout v2");
 
 struct shmc_seat {
     /* The writer looks at this line after each publication. */
@@ -208,7 +243,8 @@ struct shmc_seat {
     shmc_atomic interest; /* bit id & 63 of each resource waited for */
     shmc_atomic incarnation;
     shmc_atomic in_use; /* 1 from claim to leave; the lock is the truth */
-    shmc_atomic reserved1[4];
+    shmc_atomic progress; /* as interest: whose state or version is waited for */
+    shmc_atomic reserved1[3];
     /* For display only: written by the seat's owner. */
     shmc_atomic pid;
     shmc_atomic claimed_ns;
@@ -219,13 +255,13 @@ struct shmc_seat {
     /* Distinct generations that must stay whole; 0 = free. */
     shmc_atomic pins[SHMC_PINS];
 };
-static_assert(sizeof(struct shmc_seat) == 256, "layout v1");
-static_assert(offsetof(struct shmc_seat, pid) == 64, "layout v1");
-static_assert(offsetof(struct shmc_seat, pins) == 128, "layout v1");
+static_assert(sizeof(struct shmc_seat) == 256, "layout v2");
+static_assert(offsetof(struct shmc_seat, pid) == 64, "layout v2");
+static_assert(offsetof(struct shmc_seat, pins) == 128, "layout v2");
 
 #define SHMC_LAYOUT_SIGNATURE                                                                     \
     ((uint32_t)(SHMC_PAGE / 8 + SHMC_NODE_MAX * 3 + SHMC_PREFIX_MAX * 5 + SHMC_PINS * 7 +          \
                 sizeof(struct shmc_super) * 11 + sizeof(struct shmc_record) * 13 +                \
-                sizeof(struct shmc_seat) * 17))
+                sizeof(struct shmc_seat) * 17 + sizeof(struct shmc_contact) * 19))
 
 #endif

@@ -36,7 +36,9 @@ static enum shmc_status record_write(struct shmc_writer *writer, struct shmc_wre
 {
     const uint64_t words[] = {resource->name,    resource->settings,   resource->state,
                               resource->version, resource->generation, resource->count,
-                              resource->primary, resource->directory,  resource->index_count};
+                              resource->primary, resource->directory,  resource->index_count,
+                              resource->reason,  resource->since_ns,   resource->contact};
+    static_assert(sizeof(words) == sizeof(struct shmc_record), "all of it");
     shmc_offset block;
     enum shmc_status status = shmc_node_alloc(
         writer, sizeof(words) + resource->index_count * sizeof(struct shmc_record_index), &block);
@@ -161,6 +163,14 @@ static bool has_news(const struct shmc_wresource *resource)
            (resource->dirty && (resource->saved == NULL || resource->saved->state != resource->state));
 }
 
+/* What who waits for a state or a version must see; rare, and it wakes nobody else. */
+static bool has_progress(const struct shmc_wresource *resource)
+{
+    return resource->dirty &&
+           (resource->saved == NULL || resource->saved->state != resource->state ||
+            resource->saved->version != resource->version);
+}
+
 static void root_publish(struct shmc_writer *writer, uint64_t head, uint64_t tail)
 {
     const uint64_t generation = writer->generation + 1;
@@ -169,6 +179,8 @@ static void root_publish(struct shmc_writer *writer, uint64_t head, uint64_t tai
     for (uint32_t i = 0; i < writer->resource_count; i++) {
         if (has_news(&writer->resources[i]))
             shmc_store_racy(&writer->super->activity[i & (SHMC_ACTIVITY - 1)], generation);
+        if (has_progress(&writer->resources[i]))
+            shmc_store_racy(&writer->super->progress[i & (SHMC_ACTIVITY - 1)], generation);
     }
     shmc_store_racy(&root->generation, generation);
     shmc_store_racy(&root->head, head);
@@ -182,14 +194,18 @@ static void root_publish(struct shmc_writer *writer, uint64_t head, uint64_t tai
 
 static void post(struct shmc_writer *writer)
 {
-    uint64_t interest = 0;
+    uint64_t interest = 0, progress = 0;
 
     for (uint32_t i = 0; i < writer->resource_count; i++) {
+        const uint64_t bit = UINT64_C(1) << (i & (SHMC_ACTIVITY - 1));
         if (has_news(&writer->resources[i]))
-            interest |= UINT64_C(1) << (i & (SHMC_ACTIVITY - 1));
+            interest |= bit;
+        if (has_progress(&writer->resources[i]))
+            progress |= bit;
     }
-    if (writer->seats != NULL && interest != 0)
-        writer->counters.wakes += shmc_seats_wake(writer->seats, writer->seat_count, interest);
+    if (writer->seats != NULL && (interest | progress) != 0)
+        writer->counters.wakes +=
+            shmc_seats_wake(writer->seats, writer->seat_count, interest, progress);
 }
 
 /* What the publication let go of. Nothing here can fail (B2). */

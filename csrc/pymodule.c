@@ -18,8 +18,8 @@
  *   class Root:                      # one pinned generation; no public constructor
  *       generation: int; head: int; tail: int; instance: int; reader: Reader; valid: bool
  *       def names(self) -> list[str]                        # place = id
- *       def record(self, id: int) -> dict   # name, settings, state, version, generation, count,
- *                                           # indices: list of (name, settings, count)
+ *       def record(self, id: int) -> dict   # name, settings, state, reason, since_ns, version,
+ *                                 # generation, count, indices: list of (name, settings, count)
  *       def count(self, id: int) -> int
  *       def get(self, id: int, key: str, default=None) -> View
  *       def scan(self, id, index: int | None = None, start: str | None = None,
@@ -43,6 +43,7 @@
  *       def keys(self), def values(self), def items(self)   # iterators over one root
  *       def scan(...), by_index(...), index_values(...)     # as Root's, without id
  *       def record(self) -> dict
+ *       def contact(self) -> dict           # the fields of struct shmc_note, as they are now
  *       name: str; version: str | None; state: int; generation: int
  *       reader: Reader; root: Root | None; id: int
  *       # without a root: always the latest, StaleObjectError is retried inside

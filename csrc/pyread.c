@@ -264,17 +264,37 @@ PyObject *shmc_pyrecord_dict(shmc_pyroot *root, const struct shmc_pyrecord *load
     const struct shmc_record *record = &loaded->record;
     PyObject *name = shmc_pystring_or_none(root, record->name);
     PyObject *version = name == NULL ? NULL : shmc_pyversion(root, record->version);
-    PyObject *settings = version == NULL ? NULL : plain_or_none(root, record->settings);
+    PyObject *reason = version == NULL ? NULL : shmc_pystring_or_none(root, record->reason);
+    PyObject *settings = reason == NULL ? NULL : plain_or_none(root, record->settings);
     PyObject *indices = settings == NULL ? NULL : index_list(root, loaded);
 
     if (indices == NULL) {
         Py_XDECREF(name);
         Py_XDECREF(version);
+        Py_XDECREF(reason);
         Py_XDECREF(settings);
         return NULL;
     }
-    return Py_BuildValue("{s:N,s:N,s:K,s:N,s:K,s:K,s:N}", "name", name, "settings", settings,
-                         "state", (unsigned long long)record->state, "version", version,
+    return Py_BuildValue("{s:N,s:N,s:K,s:N,s:K,s:N,s:K,s:K,s:N}", "name", name, "settings",
+                         settings, "state", (unsigned long long)record->state, "reason", reason,
+                         "since_ns", (unsigned long long)record->since_ns, "version", version,
                          "generation", (unsigned long long)record->generation, "count",
                          (unsigned long long)record->count, "indices", indices);
+}
+
+PyObject *shmc_pycontact(shmc_pyroot *root, const struct shmc_pyrecord *loaded)
+{
+    struct shmc_note note;
+    const enum shmc_status status =
+        shmc_contact_load(shmc_pyroot_span(root), loaded->record.contact, &note);
+
+    if (shmc_pyroot_settle(root, status, "reading a contact block") < 0)
+        return NULL;
+    return Py_BuildValue(
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "contact_ns", (unsigned long long)note.contact_ns,
+        "lists", (unsigned long long)note.lists, "watches", (unsigned long long)note.watches,
+        "events", (unsigned long long)note.events, "bookmarks",
+        (unsigned long long)note.bookmarks, "errors", (unsigned long long)note.errors, "relists",
+        (unsigned long long)note.relists, "bytes", (unsigned long long)note.bytes, "refused",
+        (unsigned long long)note.refused);
 }

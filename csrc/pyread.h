@@ -84,6 +84,8 @@ int shmc_pyrecord_index(const shmc_pyroot *root, const struct shmc_pyrecord *rec
                         uint64_t index, struct shmc_record_index *loaded);
 /* The resource as a dict, see pymodule.c. */
 PyObject *shmc_pyrecord_dict(shmc_pyroot *root, const struct shmc_pyrecord *record);
+/* What its contact block says now, see pymodule.c. */
+PyObject *shmc_pycontact(shmc_pyroot *root, const struct shmc_pyrecord *record);
 /* The value of a string word, None for nothing. A version that is "" is none either. */
 PyObject *shmc_pystring_or_none(shmc_pyroot *root, shmc_word word);
 PyObject *shmc_pyversion(shmc_pyroot *root, shmc_word word);

@@ -234,6 +234,11 @@ static PyObject *resource_record(PyObject *self, PyObject *Py_UNUSED(unused))
     return described(self, shmc_pyrecord_dict);
 }
 
+static PyObject *resource_contact(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    return described(self, shmc_pycontact);
+}
+
 static Py_ssize_t resource_length(PyObject *self)
 {
     PyObject *count = described(self, count_of);
@@ -320,6 +325,7 @@ static PyMethodDef resource_methods[] = {
     {"values", resource_values, METH_NOARGS, "Iterates over the objects of one root."},
     {"items", resource_items, METH_NOARGS, "Iterates over (key, object) of one root."},
     {"record", resource_record, METH_NOARGS, "What the root knows of the resource."},
+    {"contact", resource_contact, METH_NOARGS, "What its source did, now: in no generation."},
     {"scan", KEYWORDS(resource_scan), "An ordered range of the resource or of an index."},
     {"by_index", KEYWORDS(resource_by_index), "The objects with an index value, in key order."},
     {"index_values", KEYWORDS(resource_index_values), "The distinct values of an index."},

@@ -433,7 +433,8 @@ enum shmc_status shmc_record_load(const struct shmc_span *span, const struct shm
     load_words(span, block, sizeof copy / 8, &copy);
     const uint64_t size = sizeof copy + copy.index_count * sizeof(struct shmc_record_index);
     if (copy.index_count > SHMC_MAX_INDICES || !shmc_in_span(span, block, size) ||
-        (copy.primary != 0 && !shmc_in_span(span, copy.primary, sizeof(struct shmc_node_head))))
+        (copy.primary != 0 && !shmc_in_span(span, copy.primary, sizeof(struct shmc_node_head))) ||
+        !shmc_in_span(span, copy.contact, sizeof(struct shmc_contact)))
         return SHMC_CORRUPT;
     *record = copy;
     *indices = block + sizeof copy;

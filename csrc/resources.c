@@ -74,6 +74,7 @@ enum shmc_status shmc_declare_resource(struct shmc_writer *writer, const char *n
                                        uint32_t *id)
 {
     enum shmc_status status = SHMC_INVALID;
+    shmc_offset contact = 0;
     shmc_word word;
 
     if (!writer->in_batch || writer->poisoned || length == 0 ||
@@ -88,13 +89,17 @@ enum shmc_status shmc_declare_resource(struct shmc_writer *writer, const char *n
         status = resources_reserve(writer);
     if (status == SHMC_OK)
         status = shmc_take(writer, word);
+    if (status == SHMC_OK)
+        status = shmc_contact_alloc(writer, &contact);
     if (status != SHMC_OK)
         return shmc_poison(writer, status);
     struct shmc_wresource *resource = &writer->resources[writer->resource_count];
     memset(resource, 0, sizeof(*resource));
     resource->name = word;
     resource->settings = SHMC_NULL;
-    resource->version = SHMC_EMPTY_STRING;
+    resource->version = resource->reason = SHMC_EMPTY_STRING;
+    resource->since_ns = shmc_monotonic_ns();
+    resource->contact = contact;
     resource->dirty = true;
     *id = writer->resource_count++;
     return SHMC_OK;
@@ -186,29 +191,52 @@ enum shmc_status shmc_set_state(struct shmc_writer *writer, uint32_t id, uint64_
     if (status != SHMC_OK || writer->resources[id].state == state)
         return status;
     const enum shmc_status touched = shmc_touch(writer, &writer->resources[id]);
-    if (touched == SHMC_OK)
+    if (touched == SHMC_OK) {
         writer->resources[id].state = state;
+        writer->resources[id].since_ns = shmc_monotonic_ns();
+    }
     return touched;
 }
 
-enum shmc_status shmc_set_version(struct shmc_writer *writer, uint32_t id, const char *version,
-                                  size_t length)
+/* Puts a text in the place of a resource's word, counted as the old one was. */
+static enum shmc_status set_text(struct shmc_writer *writer, struct shmc_wresource *resource,
+                                 const char *text, size_t length, shmc_word *place)
 {
-    enum shmc_status status = shmc_usable(writer, id);
     shmc_word word;
+    enum shmc_status status = shmc_make_text(writer, text, length, &word);
 
-    if (status != SHMC_OK)
-        return status;
-    struct shmc_wresource *resource = &writer->resources[id];
-    status = shmc_make_text(writer, version, length, &word);
-    if (status != SHMC_OK || word == resource->version)
+    if (status != SHMC_OK || word == *place)
         return status;
     status = shmc_touch(writer, resource);
     if (status == SHMC_OK)
         status = shmc_take(writer, word);
     if (status == SHMC_OK)
-        status = shmc_drop_later(writer, resource->version);
+        status = shmc_drop_later(writer, *place);
     if (status == SHMC_OK)
-        resource->version = word;
+        *place = word;
     return shmc_poison(writer, status);
+}
+
+enum shmc_status shmc_set_version(struct shmc_writer *writer, uint32_t id, const char *version,
+                                  size_t length)
+{
+    const enum shmc_status status = shmc_usable(writer, id);
+
+    if (status != SHMC_OK)
+        return status;
+    struct shmc_wresource *resource = &writer->resources[id];
+    return set_text(writer, resource, version, length, &resource->version);
+}
+
+enum shmc_status shmc_set_reason(struct shmc_writer *writer, uint32_t id, const char *reason,
+                                 size_t length)
+{
+    const enum shmc_status status = shmc_usable(writer, id);
+
+    if (status != SHMC_OK)
+        return status;
+    if (length > SHMC_REASON_MAX)
+        return SHMC_LIMIT;
+    struct shmc_wresource *resource = &writer->resources[id];
+    return set_text(writer, resource, reason, length, &resource->reason);
 }

@@ -130,6 +130,7 @@ static void clear_seat(struct shmc_seat *seat)
     for (unsigned i = 0; i < SHMC_PINS; i++)
         shmc_store_release(&seat->pins[i], 0); /* S6 */
     shmc_store_racy(&seat->interest, 0);
+    shmc_store_racy(&seat->progress, 0);
     shmc_store32_racy(&seat->semaphore, 0);
 }
 
@@ -197,7 +198,8 @@ static uint64_t high_seats(const struct shmc_segment *seats, uint64_t seat_count
     return high < seat_count ? high : seat_count;
 }
 
-uint64_t shmc_seats_wake(const struct shmc_segment *seats, uint64_t seat_count, uint64_t interest)
+uint64_t shmc_seats_wake(const struct shmc_segment *seats, uint64_t seat_count, uint64_t interest,
+                         uint64_t progress)
 {
     const uint64_t high = high_seats(seats, seat_count);
     struct shmc_seat *seat = shmc_seat_at(seats, 0);
@@ -205,7 +207,8 @@ uint64_t shmc_seats_wake(const struct shmc_segment *seats, uint64_t seat_count, 
 
     for (struct shmc_seat *end = seat + high; seat < end; seat++) { /* S5: after the fence */
         if ((shmc_load32_racy(&seat->semaphore) & 1u) == 0 ||
-            (shmc_load_racy(&seat->interest) & interest) == 0)
+            ((shmc_load_racy(&seat->interest) & interest) |
+             (shmc_load_racy(&seat->progress) & progress)) == 0)
             continue;
         shmc_post(&seat->semaphore);
         woken++;

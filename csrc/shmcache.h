@@ -145,6 +145,21 @@ enum shmc_state {
 enum shmc_status shmc_set_state(struct shmc_writer *writer, uint32_t resource, uint64_t state);
 enum shmc_status shmc_set_version(struct shmc_writer *writer, uint32_t resource,
                                   const char *version, size_t length);
+/* Why it is in its state, in words: UTF-8, at most SHMC_REASON_MAX bytes, or LIMIT. */
+enum { SHMC_REASON_MAX = 1024 };
+enum shmc_status shmc_set_reason(struct shmc_writer *writer, uint32_t resource, const char *reason,
+                                 size_t length);
+
+/* ---- contact.c: what a resource's source did ----------------------------------------------- */
+
+/* contact_ns: when it was last heard (monotonic; 0: no news of that). The rest is added. */
+struct shmc_note {
+    uint64_t contact_ns, lists, watches, events, bookmarks, errors, relists, bytes, refused;
+};
+/* Visible at once, inside a batch or outside: no generation, and nobody is woken. INVALID: no such
+ * resource, or a contact in the future. */
+enum shmc_status shmc_note(struct shmc_writer *writer, uint32_t resource,
+                           const struct shmc_note *note);
 
 /* Batches. Everything between begin and commit becomes visible as one generation; abort
  * leaves no trace, and so does any error inside commit. */
@@ -228,6 +243,9 @@ void shmc_reader_report(struct shmc_reader *reader, uint64_t cursor, uint64_t ta
  * once if there is something already. May be called by several threads. */
 enum shmc_status shmc_wait(struct shmc_reader *reader, uint64_t interest, uint64_t seen,
                            int64_t timeout_ns);
+/* The same, and also until the state or the version of a resource in `progress` changed. */
+enum shmc_status shmc_wait_progress(struct shmc_reader *reader, uint64_t interest,
+                                    uint64_t progress, uint64_t seen, int64_t timeout_ns);
 /* Ends the sleep of every thread of this process in shmc_wait (they see TIMEOUT or OK). */
 void shmc_wake_self(struct shmc_reader *reader);
 /* cffi: end */

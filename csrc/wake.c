@@ -81,29 +81,42 @@ void shmc_post(shmc_atomic32 *semaphore)
     syscall(SYS_futex, semaphore, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+/* What a thread waits for: bit id & 63 of each resource. */
+struct wanted {
+    uint64_t interest; /* in its objects and its state */
+    uint64_t progress; /* in its state and its version */
+};
+
 /*
- * Whether a generation after `seen` changed something of interest. An activity word may
+ * Whether a generation after `seen` changed something that is waited for. An activity word may
  * already name a generation that is not published yet; then latest has not moved and
  * the answer is no, or it has, and the answer is yes once too often.
  */
-static bool has_news(const struct shmc_super *super, uint64_t interest, uint64_t seen)
+static bool any_after(const shmc_atomic generations[SHMC_ACTIVITY], uint64_t wanted, uint64_t seen)
 {
-    if (shmc_load_acquire(&super->latest) <= seen) /* W6 */
-        return false;
-    for (uint64_t left = interest; left != 0; left &= left - 1) {
-        if (shmc_load_racy(&super->activity[__builtin_ctzll(left)]) > seen)
+    for (uint64_t left = wanted; left != 0; left &= left - 1) {
+        if (shmc_load_racy(&generations[__builtin_ctzll(left)]) > seen)
             return true;
     }
     return false;
 }
 
+static bool has_news(const struct shmc_super *super, struct wanted wanted, uint64_t seen)
+{
+    if (shmc_load_acquire(&super->latest) <= seen) /* W6 */
+        return false;
+    return any_after(super->activity, wanted.interest, seen) ||
+           any_after(super->progress, wanted.progress, seen);
+}
+
 /* Switches the bell on; returns the number to sleep on. */
-static uint32_t announce(struct shmc_reader *reader, uint64_t interest)
+static uint32_t announce(struct shmc_reader *reader, struct wanted wanted)
 {
     struct shmc_seat *seat = reader->seat;
 
     pthread_mutex_lock(&reader->lock);
-    shmc_store_racy(&seat->interest, shmc_load_racy(&seat->interest) | interest); /* W2 */
+    shmc_store_racy(&seat->interest, shmc_load_racy(&seat->interest) | wanted.interest); /* W2 */
+    shmc_store_racy(&seat->progress, shmc_load_racy(&seat->progress) | wanted.progress);
     uint32_t number = shmc_load32_racy(&seat->semaphore);
     SHMC_UNLESS(NO_ANNOUNCE, number = shmc_fetch_or32(&seat->semaphore, 1) | 1u);
     pthread_mutex_unlock(&reader->lock);
@@ -125,28 +138,29 @@ static void leave(struct shmc_reader *reader)
     assert(reader->sleepers > 0);
     if (--reader->sleepers == 0) { /* W2: the announcements of others stay */
         shmc_store_racy(&seat->interest, 0);
+        shmc_store_racy(&seat->progress, 0);
         if (shmc_load32_racy(&seat->semaphore) & 1u)
             shmc_fetch_add32(&seat->semaphore, 1); /* W1 */
     }
     pthread_mutex_unlock(&reader->lock);
 }
 
-static enum shmc_status await(struct shmc_reader *reader, uint64_t interest, uint64_t seen,
+static enum shmc_status await(struct shmc_reader *reader, struct wanted wanted, uint64_t seen,
                               uint64_t deadline_ns)
 {
     const uint64_t wakes = shmc_load_acquire(&reader->wakes);
 
     for (;;) {
-        const uint32_t number = announce(reader, interest); /* W4 */
+        const uint32_t number = announce(reader, wanted); /* W4 */
         SHMC_UNLESS(NO_READER_FENCE, shmc_fence_full());    /* W5, W7 */
-        if (SHMC_KEEP_NO_RECHECK && has_news(reader->super, interest, seen)) /* W3 */
+        if (SHMC_KEEP_NO_RECHECK && has_news(reader->super, wanted, seen)) /* W3 */
             return SHMC_OK;
         if (shmc_load_racy(&reader->wakes) != wakes) /* W7 */
             return SHMC_TIMEOUT;
         const enum shmc_status status = futex_wait(&reader->seat->semaphore, number, deadline_ns);
         if (status == SHMC_INTERRUPTED || status == SHMC_SYSTEM)
             return status;
-        if (has_news(reader->super, interest, seen))
+        if (has_news(reader->super, wanted, seen))
             return SHMC_OK;
         if (status == SHMC_TIMEOUT)
             return status;
@@ -156,20 +170,27 @@ static enum shmc_status await(struct shmc_reader *reader, uint64_t interest, uin
 enum shmc_status shmc_wait(struct shmc_reader *reader, uint64_t interest, uint64_t seen,
                            int64_t timeout_ns)
 {
+    return shmc_wait_progress(reader, interest, 0, seen, timeout_ns);
+}
+
+enum shmc_status shmc_wait_progress(struct shmc_reader *reader, uint64_t interest,
+                                    uint64_t progress, uint64_t seen, int64_t timeout_ns)
+{
+    const struct wanted wanted = {.interest = interest, .progress = progress};
     uint64_t deadline_ns = FOREVER_NS;
 
     if (shmc_reader_forked(reader))
         return SHMC_FORKED;
     if (reader->seat == NULL)
         return SHMC_INVALID;
-    if (has_news(reader->super, interest, seen))
+    if (has_news(reader->super, wanted, seen))
         return SHMC_OK;
     if (timeout_ns == 0)
         return SHMC_TIMEOUT;
     if (timeout_ns > 0 && (uint64_t)timeout_ns < FOREVER_NS / 2)
         deadline_ns = shmc_monotonic_ns() + (uint64_t)timeout_ns;
     enter(reader);
-    const enum shmc_status status = await(reader, interest, seen, deadline_ns);
+    const enum shmc_status status = await(reader, wanted, seen, deadline_ns);
     leave(reader);
     return status;
 }

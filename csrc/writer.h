@@ -31,17 +31,17 @@ struct shmc_pending {
 
 /* A resource as it was when the batch first touched it. */
 struct shmc_saved {
-    shmc_word version;
-    uint64_t state, generation, count;
+    shmc_word version, reason;
+    uint64_t state, since_ns, generation, count;
     shmc_offset primary, directory, record;
     uint32_t index_count;
     uint64_t trees[SHMC_MAX_INDICES], counts[SHMC_MAX_INDICES];
 };
 
 struct shmc_wresource {
-    shmc_word name, settings, version;
-    uint64_t state, generation, count;
-    shmc_offset primary, directory, record;
+    shmc_word name, settings, version, reason;
+    uint64_t state, since_ns, generation, count;
+    shmc_offset primary, directory, record, contact;
     struct shmc_windex *indices; /* SHMC_MAX_INDICES of them once there is one */
     uint32_t index_count;
     uint64_t delta_count;      /* of the open batch */
@@ -235,6 +235,11 @@ enum shmc_status shmc_poison(struct shmc_writer *writer, enum shmc_status status
 void shmc_resource_free(struct shmc_writer *writer, struct shmc_wresource *resource);
 enum shmc_status shmc_make_text(struct shmc_writer *writer, const char *text, size_t length,
                                 shmc_word *word);
+
+/* contact.c ---------------------------------------------------------------------------------- */
+
+/* A resource's contact block, all zero; it goes away with the batch if that is aborted. */
+enum shmc_status shmc_contact_alloc(struct shmc_writer *writer, shmc_offset *contact);
 
 /* changes.c, replace.c: entries whose words are alive ----------------------------------------- */
 

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
         ]
         shmc_set_state: Callable[[WriterHandle, int, int], int]
         shmc_set_version: Callable[[WriterHandle, int, bytes, int], int]
+        shmc_set_reason: Callable[[WriterHandle, int, bytes, int], int]
+        shmc_note: Callable[[WriterHandle, int, Pointer], int]
         shmc_begin: Callable[[WriterHandle], int]
         shmc_commit: Callable[[WriterHandle, int], int]
         shmc_abort: Callable[[WriterHandle], int]
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
         shmc_reader_pins: Callable[[ReaderHandle], int]
         shmc_reader_report: Callable[[ReaderHandle, int, int, int], None]
         shmc_wait: Callable[[ReaderHandle, int, int, int], int]
+        shmc_wait_progress: Callable[[ReaderHandle, int, int, int, int], int]
         shmc_wake_self: Callable[[ReaderHandle], None]
 
 
@@ -96,6 +99,7 @@ FENCED: int = _core.lib.SHMC_FENCED
 CORRUPT: int = _core.lib.SHMC_CORRUPT
 CLOSED: int = _core.lib.SHMC_CLOSED
 SYSTEM: int = _core.lib.SHMC_SYSTEM
+REASON_MAX: int = _core.lib.SHMC_REASON_MAX
 
 _EXCEPTIONS: dict[int, type[Exception]] = {
     STALE: errors.StaleObjectError,

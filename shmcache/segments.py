@@ -1,11 +1,11 @@
 """Where a cache's segments are, what they are called, and whom we trust.
 
-The family of a cache "pods" (layout version 1, in /dev/shm or in a directory):
+The family of a cache "pods" (layout version 2, in /dev/shm or in a directory):
 
-    shmcache-v1-pods.lock            0600: the writer's lock, and its pid for display
-    shmcache-v1-pods.cache           names the current DATA and SEATS; replaced by rename
-    shmcache-v1-pods.<16 hex>.data   DATA instance: written by the writer's uid only
-    shmcache-v1-pods.<16 hex>.seats  SEATS instance: writable for whoever may read DATA
+    shmcache-v2-pods.lock            0600: the writer's lock, and its pid for display
+    shmcache-v2-pods.cache           names the current DATA and SEATS; replaced by rename
+    shmcache-v2-pods.<16 hex>.data   DATA instance: written by the writer's uid only
+    shmcache-v2-pods.<16 hex>.seats  SEATS instance: writable for whoever may read DATA
 
 Readers never open the lock file. Whatever is opened must be a regular file owned by our own uid,
 root, or a uid that the user named: /dev/shm is writable for everybody. The layout version stands
@@ -21,7 +21,7 @@ from shmcache import _native
 from shmcache.errors import BusyError, CacheFull, LayoutMismatch, SegmentNotFound, UntrustedSegment
 from shmcache.locations import Directory, SharedMemory
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 PREFIX = f"shmcache-v{LAYOUT_VERSION}-"
 MAX_NAME = 100
 MAX_SIZE = 32 << 30  # of DATA, in this layout

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from shmcache import _hot, _native
 from shmcache._native import NULL, check, ffi, lib
-from shmcache.batches import Batches
+from shmcache.contacts import Contacts
 from shmcache.errors import BusyError, CacheFull, CorruptSegment, ShmCacheError
 from shmcache.indexing import Functions, identity, published, resolve
 from shmcache.mapping import Fresh
@@ -49,7 +49,7 @@ class Declared:
         self.functions = Functions(name)
 
 
-class Writer(Batches):
+class Writer(Contacts):
     """Owns the cache `name`: nobody else can write it, and closing it removes it.
 
     A name without '/' is POSIX shared memory, one with '/' a directory. Thread-safe: calls take
@@ -289,15 +289,7 @@ class Writer(Batches):
             known = ", ".join(self._declared) or "none"
             raise KeyError(f"cache {self.name!r} has {known}, not {resource!r}") from None
 
-    # ---- state and duties ----------------------------------------------------------------------
-
-    def set_state(self, resource: str, state: int, version: str | None = None) -> None:
-        """Publishes the resource's state, and its resourceVersion if one is given."""
-        declared = self._resource(resource)
-        with self._change(resource, whole=False) as handle:
-            check(lib.shmc_set_state(handle, declared.id, state), f"{resource}: state")
-            if version is not None:
-                check(lib.shmc_set_version(handle, declared.id, *_text(version)), resource)
+    # ---- duties --------------------------------------------------------------------------------
 
     def set_version(self, resource: str, version: str) -> None:
         """Publishes the resource's resourceVersion alone, which wakes nobody."""

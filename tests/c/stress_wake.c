@@ -79,7 +79,7 @@ static void publish(uint64_t next, uint64_t interest)
         shmc_store_racy(&fake.super->activity[__builtin_ctzll(left)], next);
     shmc_store_release(&fake.super->latest, next);       /* W6 of wake.c */
     SHMC_UNLESS(NO_WRITER_FENCE, shmc_fence_full());     /* W5 of wake.c */
-    posted += shmc_seats_wake(&fake.seats, fake.seat_count, interest);
+    posted += shmc_seats_wake(&fake.seats, fake.seat_count, interest, 0);
 }
 
 static void await_sleeper(struct sleeper *sleeper, uint64_t published)

@@ -257,8 +257,9 @@ static void test_records(void)
     CHECK_EQUAL(0, count);
     store(catalogue, 1);
     store(catalogue + 8, block);
-    for (unsigned i = 0; i < 17; i++)
+    for (unsigned i = 0; i < 20; i++)
         store(block + i * 8, 100 + i);
+    store(block + offsetof(struct shmc_record, contact), block);
     store(block + offsetof(struct shmc_record, primary), SHMC_PAGE);
     store(block + offsetof(struct shmc_record, index_count), 2);
     store(block + sizeof record + sizeof index + offsetof(struct shmc_record_index, tree), 0);
@@ -270,9 +271,13 @@ static void test_records(void)
     CHECK_EQUAL(105, record.count);
     CHECK_EQUAL(block + sizeof record, indices);
     CHECK_EQUAL(SHMC_OK, shmc_record_index_load(&span, indices, 1, &index));
-    CHECK_EQUAL(113, index.name);
-    CHECK_EQUAL(SHMC_CORRUPT, shmc_record_index_load(&span, indices, 0, &index)); /* tree 112 */
+    CHECK_EQUAL(116, index.name);
+    CHECK_EQUAL(SHMC_CORRUPT, shmc_record_index_load(&span, indices, 0, &index)); /* tree 115 */
     CHECK_EQUAL(SHMC_NOT_FOUND, shmc_record_index_load(&span, indices, SHMC_MAX_INDICES, &index));
+    store(block + offsetof(struct shmc_record, contact), FAKE_BYTES - sizeof(struct shmc_contact) + 8);
+    CHECK_EQUAL(SHMC_CORRUPT, shmc_record_load(&span, &at, 0, &record, &indices));
+    store(block + offsetof(struct shmc_record, contact), FAKE_BYTES - sizeof(struct shmc_contact));
+    CHECK_EQUAL(SHMC_OK, shmc_record_load(&span, &at, 0, &record, &indices));
     store(block + offsetof(struct shmc_record, index_count), SHMC_MAX_INDICES + 1);
     CHECK_EQUAL(SHMC_CORRUPT, shmc_record_load(&span, &at, 0, &record, &indices));
     store(catalogue, SHMC_MAX_RESOURCES + 1);
@@ -299,6 +304,7 @@ static void test_any_bytes_are_survived(void)
         const struct shmc_pinned at = {.catalogue = dubious(&random)};
         struct shmc_record record;
         struct shmc_record_index index;
+        struct shmc_note note;
         shmc_offset indices = 0;
 
         for (shmc_offset offset = SHMC_PAGE; offset < FAKE_BYTES; offset += 8)
@@ -308,9 +314,11 @@ static void test_any_bytes_are_survived(void)
                 continue;
             for (uint64_t i = 0; i < record.index_count; i++)
                 (void)shmc_record_index_load(&span, indices, i, &index);
+            CHECK_EQUAL(SHMC_OK, shmc_contact_load(&span, record.contact, &note));
             loaded++;
         }
         (void)shmc_record_index_load(&span, dubious(&random), dubious(&random), &index);
+        (void)shmc_contact_load(&span, dubious(&random), &note);
     }
     CHECK(loaded > 0);
 }

@@ -116,14 +116,14 @@ static void test_only_interested_sleepers_are_posted(void)
         shmc_store32_racy(&shmc_seat_at(&fake.seats, i)->semaphore, i == 0 ? 6 : 7);
         shmc_store_racy(&shmc_seat_at(&fake.seats, i)->interest, i == 2 ? 4 : 3);
     }
-    CHECK_EQUAL(0, shmc_seats_wake(&fake.seats, SEATS, 8));
+    CHECK_EQUAL(0, shmc_seats_wake(&fake.seats, SEATS, 8, 0));
     /* 0 is awake, 2 wants something else, 3 is above high. */
-    CHECK_EQUAL(1, shmc_seats_wake(&fake.seats, SEATS, 2));
+    CHECK_EQUAL(1, shmc_seats_wake(&fake.seats, SEATS, 2, 0));
     CHECK_EQUAL(6, shmc_load32_racy(&shmc_seat_at(&fake.seats, 0)->semaphore));
     CHECK_EQUAL(8, shmc_load32_racy(&shmc_seat_at(&fake.seats, 1)->semaphore));
     CHECK_EQUAL(7, shmc_load32_racy(&shmc_seat_at(&fake.seats, 2)->semaphore));
     CHECK_EQUAL(7, shmc_load32_racy(&shmc_seat_at(&fake.seats, 3)->semaphore));
-    CHECK_EQUAL(0, shmc_seats_wake(&fake.seats, SEATS, 2)); /* once */
+    CHECK_EQUAL(0, shmc_seats_wake(&fake.seats, SEATS, 2, 0)); /* once */
     shmc_seats_wake_all(&fake.seats, SEATS);
     CHECK_EQUAL(8, shmc_load32_racy(&shmc_seat_at(&fake.seats, 2)->semaphore));
     fake_destroy(&fake);
@@ -217,7 +217,7 @@ static void test_garbage_is_survived(void)
         shmc_seats_pins(&fake.seats, SEATS, fake.super, &list);
         for (size_t i = 0; i < list.count; i++)
             CHECK_EQUAL(1, list.pins[i]); /* the only generation there is */
-        CHECK(shmc_seats_wake(&fake.seats, SEATS, UINT64_MAX) <= SEATS);
+        CHECK(shmc_seats_wake(&fake.seats, SEATS, UINT64_MAX, 0) <= SEATS);
         shmc_seats_wake_all(&fake.seats, SEATS);
         CHECK(shmc_seats_reap(&fake.seats, SEATS, fake.seats.fd) <= SEATS);
         CHECK_EQUAL(0, shmc_seats_reap(&fake.seats, SEATS, fake.seats.fd));

@@ -16,7 +16,7 @@ static void publish(uint64_t generation, unsigned resource)
 {
     shmc_store_racy(&fake.super->activity[resource & 63u], generation);
     fake_publish(&fake, generation);
-    shmc_seats_wake(&fake.seats, fake.seat_count, UINT64_C(1) << (resource & 63u));
+    shmc_seats_wake(&fake.seats, fake.seat_count, UINT64_C(1) << (resource & 63u), 0);
 }
 
 static uint32_t word(void)
@@ -59,6 +59,25 @@ static void start(struct sleeper *sleeper, uint64_t interest, uint64_t seen, int
     CHECK_EQUAL(0, pthread_create(&sleeper->thread, NULL, sleep_once, sleeper));
     AWAIT(sleepers_now() == before + 1 && (word() & 1u) != 0 &&
           (shmc_load_racy(&reader->seat->interest) & interest) == interest);
+}
+
+static void *sleep_for_progress(void *argument)
+{
+    struct sleeper *sleeper = argument;
+
+    sleeper->status = shmc_wait_progress(reader, 0, sleeper->interest, sleeper->seen, -1);
+    atomic_store(&sleeper->done, true);
+    return NULL;
+}
+
+static void start_progress(struct sleeper *sleeper, uint64_t progress, uint64_t seen)
+{
+    const unsigned before = sleepers_now();
+
+    *sleeper = (struct sleeper){.interest = progress, .seen = seen};
+    CHECK_EQUAL(0, pthread_create(&sleeper->thread, NULL, sleep_for_progress, sleeper));
+    AWAIT(sleepers_now() == before + 1 && (word() & 1u) != 0 &&
+          (shmc_load_racy(&reader->seat->progress) & progress) == progress);
 }
 
 static enum shmc_status finish(struct sleeper *sleeper)
@@ -109,6 +128,28 @@ static void test_publication_wakes_whom_it_concerns(void)
     publish(latest + 2, 6);
     CHECK_EQUAL(SHMC_OK, finish(&nodes));
     check_nobody_is_announced();
+}
+
+static void test_a_version_wakes_only_who_waits_for_it(void)
+{
+    struct sleeper version, objects;
+    const uint64_t latest = shmc_reader_latest(reader);
+
+    start(&objects, 1u << 5, latest, -1);
+    start_progress(&version, 1u << 5, latest);
+    shmc_store_racy(&fake.super->progress[5], latest + 1);
+    fake_publish(&fake, latest + 1);
+    CHECK_EQUAL(0, shmc_seats_wake(&fake.seats, fake.seat_count, 0, 1u << 4));
+    CHECK_EQUAL(1, shmc_seats_wake(&fake.seats, fake.seat_count, 0, 1u << 5));
+    CHECK_EQUAL(SHMC_OK, finish(&version));
+    AWAIT((word() & 1u) != 0);
+    CHECK(!atomic_load(&objects.done));
+    CHECK_EQUAL(SHMC_OK, shmc_wait_progress(reader, 0, 1u << 5, latest, -1)); /* there already */
+    CHECK_EQUAL(SHMC_TIMEOUT, shmc_wait_progress(reader, 0, 1u << 5, latest + 1, 0));
+    publish(latest + 2, 5);
+    CHECK_EQUAL(SHMC_OK, finish(&objects));
+    check_nobody_is_announced();
+    CHECK_EQUAL(0, shmc_load_racy(&reader->seat->progress));
 }
 
 static void test_wake_self_ends_every_sleep(void)
@@ -177,7 +218,7 @@ static void test_publication_before_the_announcement_is_seen(void)
             sched_yield();
         shmc_store_racy(&fake.super->activity[14], latest + 1);
         fake_publish(&fake, latest + 1);
-        CHECK_EQUAL(0, shmc_seats_wake(&fake.seats, fake.seat_count, 1u << 14));
+        CHECK_EQUAL(0, shmc_seats_wake(&fake.seats, fake.seat_count, 1u << 14, 0));
         pthread_mutex_unlock(&reader->lock);
         CHECK_EQUAL(SHMC_OK, finish(&sleeper));
     }
@@ -193,7 +234,7 @@ static void test_successor_wakes_who_was_not_posted(void)
     shmc_store_racy(&fake.super->activity[11], latest + 1);
     fake_publish(&fake, latest + 1);
     shmc_fetch_add32(&reader->seat->semaphore, 1);
-    CHECK_EQUAL(0, shmc_seats_wake(&fake.seats, fake.seat_count, UINT64_MAX));
+    CHECK_EQUAL(0, shmc_seats_wake(&fake.seats, fake.seat_count, UINT64_MAX, 0));
     shmc_seats_wake_all(&fake.seats, fake.seat_count);
     CHECK_EQUAL(SHMC_OK, finish(&sleeper));
 }
@@ -232,7 +273,7 @@ static void test_another_process_wakes(void)
     CHECK(child >= 0);
     if (child == 0) {
         CHECK_EQUAL(SHMC_OK, shmc_segment_map(fake.seats.fd, fake.seats.max_size, 1, &seats));
-        _exit(shmc_seats_wake(&seats, fake.seat_count, 1u << 13) == 1 ? 0 : 1);
+        _exit(shmc_seats_wake(&seats, fake.seat_count, 1u << 13, 0) == 1 ? 0 : 1);
     }
     int status = 0;
     CHECK_EQUAL((uint64_t)child, (uint64_t)waitpid(child, &status, 0));
@@ -257,6 +298,7 @@ int main(void)
     CHECK_EQUAL(SHMC_OK, fake_attach(&fake, &reader));
     test_news_and_polls();
     test_publication_wakes_whom_it_concerns();
+    test_a_version_wakes_only_who_waits_for_it();
     test_wake_self_ends_every_sleep();
     test_one_timeout_does_not_wipe_the_other();
     test_spurious_wake_up_is_slept_through();

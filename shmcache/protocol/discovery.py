@@ -1,0 +1,58 @@
+"""Discovery documents: how clients find out which resources there are, and how they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from shmcache.protocol.kinds import Kind
+
+Document = dict[str, Any]
+Groups = Mapping[str, Mapping[str, Sequence[Kind]]]
+"""group -> version -> resources; the first version of a group is the preferred one."""
+
+
+def core_versions(address: str) -> Document:
+    """/api."""
+    return {
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
+    }
+
+
+def group_list(groups: Groups) -> Document:
+    """/apis: every group but the core."""
+    found = [_group(name, versions) for name, versions in groups.items() if name]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": found}
+
+
+def group(name: str, versions: Iterable[str]) -> Document:
+    """/apis/<group>."""
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)}
+
+
+def _group(name: str, versions: Iterable[str]) -> Document:
+    rows = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": rows, "preferredVersion": rows[0]}
+
+
+def resource_list(api_version: str, kinds: Iterable[Kind]) -> Document:
+    """/api/v1, /apis/<group>/<version>."""
+    rows = [row for kind in sorted(kinds, key=lambda kind: kind.resource) for row in _rows(kind)]
+    core = {} if api_version == "v1" else {"apiVersion": "v1"}
+    return {"kind": "APIResourceList", **core, "groupVersion": api_version, "resources": rows}
+
+
+def _rows(kind: Kind) -> list[Document]:
+    names = {"singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind}
+    row: Document = {"name": kind.resource, **names, "verbs": list(kind.verbs)}
+    if kind.short_names:
+        row["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        row["categories"] = list(kind.categories)
+    if not kind.status:
+        return [row]
+    verbs = ["get", "patch", "update"]
+    status = {"name": f"{kind.resource}/status", **names, "singularName": "", "verbs": verbs}
+    return [row, status]

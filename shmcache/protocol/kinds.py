@@ -1,0 +1,57 @@
+"""A resource as the API knows it: its names, its scope, and what can be done with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One resource in one version; `resource` is its plural name, as in paths."""
+
+    group: str
+    version: str
+    resource: str
+    kind: str
+    singular: str
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    status: bool = False
+    """Whether /status is a resource of its own: a write of one leaves the other as it is."""
+    generation: bool = False
+    """Whether a change of the spec raises metadata.generation."""
+    fields: tuple[str, ...] = ()
+    """What field selectors may name beside metadata.name and metadata.namespace."""
+    columns: tuple[dict[str, Any], ...] = ()
+    """additionalPrinterColumns of a custom resource."""
+    custom: bool = False
+    warning: str = ""
+    """What clients are told with each answer, of a deprecated one."""
+    verbs: tuple[str, ...] = ALL_VERBS
+    """What can be done, in the order in which discovery says it."""
+
+    @property
+    def api_version(self) -> str:
+        """As objects say it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def list_kind(self) -> str:
+        """As lists say it."""
+        return f"{self.kind}List"
+
+    @property
+    def key(self) -> str:
+        """What its objects are stored under, whatever the version: pods, deployments.apps."""
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+    @property
+    def selectable(self) -> tuple[str, ...]:
+        """All that field selectors may name, in the order in which a refusal lists it."""
+        scope = ("metadata.name", "metadata.namespace") if self.namespaced else ("metadata.name",)
+        return (*scope, *self.fields)

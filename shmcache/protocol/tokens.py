@@ -1,0 +1,61 @@
+"""Continue tokens: where the next page begins, and of which version the list is."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import NamedTuple
+
+from shmcache.protocol import failures
+
+FORMAT = "meta.k8s.io/v1"
+LATEST = -1
+"""The version of a token that stands in for an expired one: go on with what is there now."""
+
+
+class Token(NamedTuple):
+    """`start` is the first key that may follow, relative to the list's scope."""
+
+    version: int
+    start: str
+
+
+def encode(version: int, last_key: str) -> str:
+    """The token of a list whose page ended with this key."""
+    slash = "" if version == LATEST else "/"
+    body = {"v": FORMAT, "rv": version, "start": f"{slash}{last_key}\0"}
+    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+    return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
+
+
+def decode(token: str) -> Token:
+    """What a token says; a Failure (400) where it is none."""
+    try:
+        padded = token.encode("ascii") + b"=" * (-len(token) % 4)
+        text = base64.urlsafe_b64decode(padded)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise _invalid("illegal base64 data") from error
+    try:
+        body = json.loads(text)
+    except ValueError as error:
+        raise _invalid(_complaint(text)) from error
+    if not isinstance(body, dict) or body.get("v") != FORMAT:
+        raise _invalid("server does not recognize this encoded version")
+    version, start = body.get("rv"), body.get("start")
+    if not isinstance(version, int) or not isinstance(start, str) or version == 0:
+        raise _invalid("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
+    if any(part in {".", ".."} for part in start.split("/")):
+        raise _invalid(f"invalid start key: {start}")
+    return Token(version, start.removeprefix("/"))
+
+
+def _complaint(text: bytes) -> str:
+    """Go's words for JSON that does not begin like any."""
+    if not text:
+        return "unexpected end of JSON input"
+    return f"invalid character {chr(text[0])!r} looking for beginning of value"
+
+
+def _invalid(why: str) -> failures.Failure:
+    return failures.bad_request(f"invalid continue token: continue key is not valid: {why}")

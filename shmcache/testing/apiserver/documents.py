@@ -1,0 +1,57 @@
+"""What is served beside resources: discovery, the version, health."""
+
+from __future__ import annotations
+
+import platform
+
+from shmcache.protocol import discovery, failures
+from shmcache.testing.apiserver.kinds import Catalogue
+from shmcache.testing.apiserver.requests import Request, Response, document
+
+VERSION = {
+    "major": "1",
+    "minor": "36",
+    "gitVersion": "v1.36.4",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "",
+    "platform": f"linux/{platform.machine()}",
+}
+"""Of the server whose answers these are."""
+HEALTH = frozenset({"healthz", "livez", "readyz"})
+
+
+def answer(catalogue: Catalogue, request: Request) -> Response:
+    """The document of a path; a Failure (404) where there is none."""
+    if request.method not in {"GET", "HEAD"}:
+        raise failures.method_not_allowed()
+    parts = request.path.strip("/").split("/")
+    if parts == ["version"]:
+        return document(VERSION)
+    if parts[0] in HEALTH and len(parts) == 1:
+        return Response(pieces=[_health(parts[0], request)], content_type=failures.TEXT)
+    return document(_discovery(catalogue, parts, request.headers.get("host", "")))
+
+
+def _health(name: str, request: Request) -> bytes:
+    if "verbose" not in request.query:
+        return b"ok"
+    return f"[+]ping ok\n[+]storage ok\n{name} check passed\n".encode()
+
+
+def _discovery(catalogue: Catalogue, parts: list[str], host: str) -> discovery.Document:
+    groups = catalogue.groups()
+    match parts:
+        case ["api"]:
+            return discovery.core_versions(host)
+        case ["apis"]:
+            return discovery.group_list(groups)
+        case ["api", version] if version in groups[""]:
+            return discovery.resource_list(version, groups[""][version])
+        case ["apis", name] if name in groups and name:
+            return discovery.group(name, groups[name])
+        case ["apis", name, version] if version in groups.get(name, {}):
+            return discovery.resource_list(f"{name}/{version}", groups[name][version])
+    raise failures.no_page()

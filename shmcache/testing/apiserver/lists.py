@@ -1,0 +1,101 @@
+"""LIST: which version, which page, which bytes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+from shmcache.protocol import failures, framing, tokens, validation
+from shmcache.protocol.kinds import Kind
+from shmcache.protocol.options import ListOptions
+from shmcache.testing.apiserver.selecting import Scope
+from shmcache.testing.apiserver.store import Store
+from shmcache.testing.apiserver.stored import FULL, PARTIAL, Stored
+
+
+class Page(NamedTuple):
+    """What one LIST answers."""
+
+    version: int
+    objects: list[Stored]
+    token: str = ""
+    remaining: int | None = None
+
+
+def fresh(asked: ListOptions) -> int:
+    """The version that the store must have reached before the list can be answered."""
+    return 0 if asked.continue_token else validation.numeric(asked.resource_version)
+
+
+def page(
+    store: Store, kind: Kind, scope: Scope, asked: ListOptions, *, watch_cache: bool = True
+) -> Page:
+    """The objects asked for; a Failure (410) where their version is forgotten.
+
+    With a watch cache, `limit` is ignored at resourceVersion=0 (R-AS-22).
+    """
+    version, start = _where(asked)
+    try:
+        version, objects = store.listing(kind.key, version)
+    except failures.Failure as failure:
+        if not asked.continue_token or failure.code != 410:
+            raise
+        token = tokens.encode(tokens.LATEST, start.removesuffix("\0"))
+        raise failures.expired(failures.CONTINUE_TOO_OLD, token) from failure
+    limit = 0 if asked.resource_version == "0" and watch_cache else asked.limit
+    return _cut(version, objects, scope, start, limit)
+
+
+def _where(asked: ListOptions) -> tuple[int, str]:
+    """The version to list (0: what is there now), and the key to begin at."""
+    if asked.continue_token:
+        token = tokens.decode(asked.continue_token)
+        return max(token.version, 0), token.start
+    version = validation.numeric(asked.resource_version)
+    legacy = not asked.resource_version_match and asked.limit > 0
+    exact = asked.resource_version_match == validation.EXACT or legacy
+    return (version if exact else 0), ""
+
+
+def _cut(version: int, objects: list[Stored], scope: Scope, start: str, limit: int) -> Page:
+    prefix = f"{scope.namespace}/" if scope.namespace else ""
+    first = bisect_left(objects, prefix + start, key=_key) if prefix or start else 0
+    last = bisect_left(objects, f"{scope.namespace}0", key=_key) if prefix else len(objects)
+    if not limit and not scope.selects:
+        return Page(version, objects[first:last])
+    found: list[Stored] = []
+    for place in range(first, last):
+        if not scope.matches(objects[place]):
+            continue
+        found.append(objects[place])
+        if len(found) == limit and place + 1 < last:
+            token = tokens.encode(version, objects[place].key.removeprefix(prefix))
+            return Page(version, found, token, None if scope.selects else last - place - 1)
+    return Page(version, found)
+
+
+def _key(stored: Stored) -> str:
+    return stored.key
+
+
+def pieces(kind: Kind, found: Page, shape: str = FULL) -> list[bytes]:
+    """The body of a list, item by item, in the key order of the real server."""
+    metadata: dict[str, object] = {"resourceVersion": str(found.version)}
+    if found.token:
+        metadata["continue"] = found.token
+    if found.remaining is not None:
+        metadata["remainingItemCount"] = found.remaining
+    name, version = kind.list_kind, kind.api_version
+    if shape == PARTIAL:
+        name, version = "PartialObjectMetadataList", "meta.k8s.io/v1"
+    if kind.custom and shape == FULL:
+        head = framing.encode({"apiVersion": version})[:-1] + b',"items":['
+        tail = framing.encode({"kind": name, "metadata": metadata}, sort=True)
+        end = b"]," + tail[1:] + b"\n"
+    else:
+        text = framing.encode({"kind": name, "apiVersion": version, "metadata": metadata})
+        head, end = text[:-1] + b',"items":[', b"]}\n"
+    items = [b"," + stored.item(kind, shape) for stored in found.objects]
+    if items:
+        items[0] = items[0][1:]
+    return [head, *items, end]

@@ -1,0 +1,41 @@
+"""The scope of a list or a watch: namespace and selectors."""
+
+from __future__ import annotations
+
+from shmcache.errors import InvalidSelector
+from shmcache.protocol import failures, watching
+from shmcache.protocol.kinds import Kind
+from shmcache.protocol.options import ListOptions
+from shmcache.selectors import FieldSelector, LabelSelector
+from shmcache.testing.apiserver.stored import Change, Stored
+
+
+class Scope:
+    """Which objects a request is about; a Failure (400) where a selector is none."""
+
+    def __init__(self, kind: Kind, namespace: str, asked: ListOptions) -> None:
+        try:
+            self._labels = LabelSelector.parse(asked.label_selector)
+            self._fields = FieldSelector.parse(asked.field_selector, kind.selectable)
+        except InvalidSelector as error:
+            raise failures.bad_request(str(error)) from error
+        self.namespace = namespace
+        self.selects = bool(self._labels or self._fields)
+
+    def matches(self, stored: Stored | None) -> bool:
+        """Whether the state of an object is within; None, an object that is not there, is not."""
+        if stored is None:
+            return False
+        if self.namespace and stored.namespace != self.namespace:
+            return False
+        if not self.selects:
+            return True
+        return self._labels.matches(stored.obj) and self._fields.matches(stored.obj)
+
+    def event(self, change: Change) -> str | None:
+        """What a watch of this scope shows of a change, if anything."""
+        return watching.transition(
+            deleted=change.new is None,
+            matched=self.matches(change.old),
+            matches=self.matches(change.new),
+        )

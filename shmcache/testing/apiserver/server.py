@@ -1,0 +1,223 @@
+"""ApiServer: what tests start, fill, and ask what it was asked."""
+
+from __future__ import annotations
+
+import collections
+import random
+import ssl
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+
+from shmcache.protocol.kinds import Kind
+from shmcache.testing.apiserver.api import FRESH_SECONDS, Api
+from shmcache.testing.apiserver.faults import Faults
+from shmcache.testing.apiserver.kinds import Catalogue
+from shmcache.testing.apiserver.kubeconfigs import kubeconfig
+from shmcache.testing.apiserver.loop import Loop, Record
+from shmcache.testing.apiserver.store import HISTORY, Backup, Store
+from shmcache.testing.apiserver.stored import Stored
+
+Object = dict[str, Any]
+
+NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+
+
+class ApiServer:
+    """An API server on a port of this machine, in a thread of this process.
+
+    Calls from Python do what the same request would, at once and without HTTP; watches see it. They
+    may come from any thread. Objects that go in and come out are the caller's own copies.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
+        certificate_authority: str | None = None,
+        tokens: dict[str, str] | None = None,
+        watch_list: bool = True,
+        watch_cache: bool = True,
+        graceful_pods: bool = False,
+        bookmark_seconds: float = 60.0,
+        fresh_seconds: float = FRESH_SECONDS,
+        history: int = HISTORY,
+        seed: int | None = None,
+    ) -> None:
+        luck = random.Random(seed)
+        self.faults = Faults()
+        """Asks for faults."""
+        self._catalogue = Catalogue()
+        self._store = Store(history=history)
+        self._api = Api(self._store, self._catalogue, luck)
+        self._api.watch_list = watch_list
+        self._api.watch_cache = watch_cache
+        self._api.bookmark_seconds = bookmark_seconds
+        self._api.fresh_seconds = fresh_seconds
+        self._api.writes.graceful_pods = graceful_pods
+        self._api.access.tokens = dict(tokens or {})
+        self.access = self._api.access
+        """Denies and allows: `server.access.deny(user, verb, resource)`."""
+        self._loop = Loop(self._api, self.faults, (host, port))
+        self._loop.tls = tls
+        self._authority = certificate_authority
+        for name in NAMESPACES:
+            self.create("namespaces", {"metadata": {"name": name}})
+
+    # ---- its life ------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Listens when this returns."""
+        self._loop.start()
+        return self
+
+    def stop(self) -> None:
+        """Ends every connection; nothing listens any more."""
+        self._loop.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def go_down(self) -> None:
+        """Closes the listener and all connections: clients are refused until `come_back`."""
+        self._loop.do(self._loop.go_down())
+
+    def come_back(self) -> None:
+        """Listens again, at the same port, with the same state."""
+        self._loop.do(self._loop.listen())
+
+    def abort_connections(self) -> None:
+        """Resets every connection; new ones are taken."""
+        self._loop.do(self._loop.abort())
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host, port = self._loop.address
+        return f"{'https' if self._loop.tls else 'http'}://{host}:{port}"
+
+    @property
+    def port(self) -> int:
+        """At which port it listens."""
+        return self._loop.address[1]
+
+    def kubeconfig(self, path: str) -> str:
+        """Writes a kubeconfig with which kubectl and clients find it, as its first user."""
+        token = next(iter(self._api.access.tokens), None)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(kubeconfig(self.url, token, self._authority))
+        return path
+
+    # ---- what it was asked ---------------------------------------------------------------------
+
+    @property
+    def requests(self) -> collections.Counter[tuple[str, str]]:
+        """(verb, resource) -> how many requests: requests["watch", "pods"]."""
+        return self._loop.counts
+
+    @property
+    def log(self) -> list[Record]:
+        """The last requests, in order."""
+        return list(self._loop.log)
+
+    @property
+    def open_watches(self) -> int:
+        """How many watches are being served now."""
+        return len(self._loop.watches)
+
+    # ---- its state -----------------------------------------------------------------------------
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion of now."""
+        return str(self._store.version)
+
+    def create(self, resource: str, obj: Object) -> Object:
+        """As POST; a namespace that is not there is created on the way."""
+        kind, namespace = self._placed(resource, obj)
+        return _copy(self._api.writes.create(kind, namespace, obj))
+
+    def update(self, resource: str, obj: Object, *, subresource: str = "") -> Object:
+        """As PUT: a resourceVersion in the object is checked, without one it always wins."""
+        kind, namespace = self._placed(resource, obj)
+        name = obj["metadata"]["name"]
+        stored = self._api.writes.update(kind, namespace, name, obj, subresource=subresource)
+        return _copy(stored)
+
+    def delete(self, resource: str, name: str, namespace: str = "", **options: Any) -> Object:
+        """As DELETE, with DeleteOptions by name; the object's last state."""
+        stored, _ = self._api.writes.delete(self._kind(resource), namespace, name, options)
+        return _copy(stored)
+
+    def get(self, resource: str, name: str, namespace: str = "") -> Object:
+        """As GET."""
+        return _copy(self._api.writes.get(self._kind(resource), namespace, name))
+
+    def list(self, resource: str, namespace: str = "") -> list[Object]:
+        """All objects, in the order of a LIST."""
+        with self._store.lock:
+            found = self._store.table(self._kind(resource).key).within(namespace)
+        return [_copy(stored) for stored in found]
+
+    def load(self, resource: str, obj: Object) -> Object:
+        """Puts an object as it is, with its own metadata: uid, times, managedFields.
+
+        Its resourceVersion, if it has one, must be ahead of the server's, which is raised to it.
+        """
+        return _copy(self._api.writes.load(self._kind(resource), obj))
+
+    def compact(self, *, windows: bool = True) -> str:
+        """Forgets the past (410), and (`windows`) what watches could resume from.
+
+        The version from which on everything is known.
+        """
+        return str(self._store.compact(windows=windows))
+
+    def send_bookmarks(self) -> None:
+        """Every watch that asked for bookmarks gets one, now."""
+        self._loop.call(self._bookmark_all)
+
+    def backup(self) -> Backup:
+        """The state of now, for `restore`."""
+        return self._store.backup()
+
+    def restore(self, backup: Backup) -> None:
+        """Goes back to a past state and its version, as after the restore of an etcd backup.
+
+        Connections are reset, as the servers are restarted for it.
+        """
+        self._store.restore(backup)
+        self.abort_connections()
+
+    def _bookmark_all(self) -> None:
+        for watch in self._loop.watches:
+            watch.send_bookmark()
+
+    def _kind(self, resource: str) -> Kind:
+        return self._catalogue.named(resource)
+
+    def _placed(self, resource: str, obj: Object) -> tuple[Kind, str]:
+        kind = self._kind(resource)
+        if not kind.namespaced:
+            return kind, ""
+        namespace: str = (obj.get("metadata") or {}).get("namespace") or "default"
+        with self._store.lock:
+            if self._store.get("namespaces", namespace) is None:
+                self.create("namespaces", {"metadata": {"name": namespace}})
+        return kind, namespace
+
+
+def _copy(stored: Stored) -> Object:
+    copied: Object = orjson.loads(orjson.dumps(stored.obj))
+    return copied

@@ -1,0 +1,102 @@
+"""One state of one object, and one change: with their texts, which are made once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shmcache.protocol import framing
+from shmcache.protocol.kinds import Kind
+
+Object = dict[str, Any]
+
+FULL = "full"
+PARTIAL = "partial"
+"""Representations: whole objects, or PartialObjectMetadata."""
+
+
+class Stored:
+    """An object as it was written; nobody changes `obj` any more."""
+
+    __slots__ = ("_texts", "key", "namespace", "obj", "version")
+
+    def __init__(self, key: str, obj: Object, version: int) -> None:
+        self.key = key
+        self.namespace = key.rpartition("/")[0]
+        self.obj = obj
+        self.version = version
+        self._texts: dict[str, bytes] = {}
+
+    @property
+    def name(self) -> str:
+        """Of the object, without its namespace."""
+        return self.key.rpartition("/")[2]
+
+    def item(self, kind: Kind, shape: str = FULL) -> bytes:
+        """As a list has it: built-in objects come without their type."""
+        if shape == PARTIAL or kind.custom:
+            return self.whole(kind, shape)
+        return self._text(kind.api_version, framing.ordered)
+
+    def whole(self, kind: Kind, shape: str = FULL) -> bytes:
+        """As a single object or a watch has it, with its type."""
+        if shape == PARTIAL:
+            text = self._text(PARTIAL, _metadata_only)
+            return framing.typed("PartialObjectMetadata", "meta.k8s.io/v1", text)
+        if kind.custom:
+            return self._text(kind.api_version, lambda obj: _retyped(obj, kind), sort=True)
+        return framing.typed(kind.kind, kind.api_version, self.item(kind))
+
+    def at(self, version: int) -> Stored:
+        """The same state under another version, as a deletion shows it."""
+        metadata = {**self.obj["metadata"], "resourceVersion": str(version)}
+        return Stored(self.key, {**self.obj, "metadata": metadata}, version)
+
+    def _text(self, name: str, of: Any, *, sort: bool = False) -> bytes:
+        text = self._texts.get(name)
+        if text is None:
+            text = self._texts[name] = framing.encode(of(self.obj), sort=sort)
+        return text
+
+
+def _metadata_only(obj: Object) -> Object:
+    return {"metadata": framing.ordered(obj)["metadata"]}
+
+
+def _retyped(obj: Object, kind: Kind) -> Object:
+    return {**obj, "apiVersion": kind.api_version, "kind": kind.kind}
+
+
+class Change:
+    """What one write did to one object; `old` is None for a new one, `new` for a deleted one."""
+
+    __slots__ = ("_last", "_lines", "key", "namespace", "new", "old", "version")
+
+    def __init__(self, version: int, old: Stored | None, new: Stored | None) -> None:
+        either = new or old
+        assert either is not None
+        self.version = version
+        self.key = either.key
+        self.namespace = either.namespace
+        self.old = old
+        self.new = new
+        self._last: Stored | None = None
+        self._lines: dict[tuple[str, str, str], bytes] = {}
+
+    def shown(self, event: str) -> Stored:
+        """The state that an event of this type carries: of DELETED the old one, at this version."""
+        if event != "DELETED":
+            assert self.new is not None
+            return self.new
+        if self._last is None:
+            assert self.old is not None
+            self._last = self.old.at(self.version)
+        return self._last
+
+    def line(self, event: str, kind: Kind, shape: str = FULL) -> bytes:
+        """The event's line; made once for all watches."""
+        place = (event, kind.api_version, shape)
+        line = self._lines.get(place)
+        if line is None:
+            line = framing.event(event, self.shown(event).whole(kind, shape))
+            self._lines[place] = line
+        return line

@@ -1,0 +1,145 @@
+"""WATCH: initial events, what happened since, what happens now, bookmarks, and a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from shmcache.protocol import failures, framing, watching
+from shmcache.protocol.kinds import Kind
+from shmcache.protocol.options import ListOptions
+from shmcache.testing.apiserver.selecting import Scope
+from shmcache.testing.apiserver.store import Store
+from shmcache.testing.apiserver.stored import FULL, Change
+from shmcache.testing.apiserver.tables import Table
+
+
+class Sink(Protocol):
+    """Where lines go: the connection, through whatever faults were asked for."""
+
+    async def lines(self, lines: list[bytes]) -> None:
+        """Writes them as one, and flushes."""
+        ...
+
+
+class Timing(NamedTuple):
+    """When a watch ends, and how often it gets a bookmark, in seconds."""
+
+    lifetime: float
+    bookmarks: float = watching.BOOKMARK_SECONDS
+
+
+class Watch:
+    """One watch request that was accepted; `run` serves it until its end.
+
+    It holds a position in the resource's changes, not a queue: a slow client costs nothing, and
+    one whose position was forgotten is ended cleanly, as by the real server (R-AS-10).
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        kind: Kind,
+        scope: Scope,
+        asked: ListOptions,
+        timing: Timing,
+        *,
+        watch_list: bool = True,
+    ) -> None:
+        self.kind = kind
+        self.shape = FULL
+        self.bookmarks = asked.allow_bookmarks
+        self.beginning = watching.beginning(asked, watch_list=watch_list)
+        self.wake = asyncio.Event()
+        """Set when something was written, or a bookmark is wanted."""
+        self._bookmark_now = False
+        self._store = store
+        self._scope = scope
+        self._timing = timing
+        self._table: Table = store.table(kind.key)
+        self._position = 0
+        self._after = self.beginning.after or 0
+        self._version = 0
+
+    def send_bookmark(self) -> None:
+        """Has a bookmark sent as soon as all is sent that was written (in the loop's thread)."""
+        self._bookmark_now = True
+        self.wake.set()
+
+    async def run(self, sink: Sink, refused: failures.Failure | None = None) -> None:
+        """Everything until the end of the watch; `refused` is what it is told at once instead."""
+        try:
+            if refused is not None:
+                raise refused
+            first = self._begin()
+        except failures.Failure as failure:
+            await sink.lines([framing.event(watching.ERROR, framing.encode(failure.status))])
+            return
+        if first:
+            await sink.lines(first)
+        await self._follow(sink)
+
+    def _begin(self) -> list[bytes]:
+        with self._store.lock:
+            if not self.beginning.initial:
+                after = self.beginning.after
+                past = after is not None and after < self._store.version
+                self._position = self._table.position(after or 0) if past else self._table.end
+                return []
+            self._version, objects = self._store.listing(self.kind.key)
+            self._position = self._table.end
+        lines = [
+            self.render(watching.ADDED, stored.whole(self.kind, self.shape))
+            for stored in objects
+            if self._scope.matches(stored)
+        ]
+        if self.beginning.end_mark:
+            lines.append(self._bookmark(end=True))
+        return lines
+
+    def render(self, event: str, obj: bytes) -> bytes:
+        """One line."""
+        return framing.event(event, obj)
+
+    async def _follow(self, sink: Sink) -> None:
+        now = asyncio.get_running_loop().time
+        end = now() + self._timing.lifetime
+        due = watching.next_bookmark(now(), end, self._timing.bookmarks)
+        while now() < end:
+            self.wake.clear()
+            with self._store.lock:
+                closed, self._version = self._table.closed, self._store.version
+                changes = self._table.since(self._position)
+            if changes is None:
+                return
+            self._position += len(changes)
+            lines = list(self._lines(changes))
+            if self.bookmarks and (self._bookmark_now or now() >= due or closed):
+                due = watching.next_bookmark(now(), end, self._timing.bookmarks)
+                self._bookmark_now = False
+                if self._version >= self._after:
+                    lines.append(self._bookmark(end=False))
+            if lines:
+                await sink.lines(lines)
+            if closed:
+                return
+            await self._sleep(min(end, due if self.bookmarks else end) - now())
+
+    def _lines(self, changes: list[Change]) -> Iterator[bytes]:
+        for change in changes:
+            if change.version > self._after:
+                event = self._scope.event(change)
+                if event is not None:
+                    yield change.line(event, self.kind, self.shape)
+
+    async def _sleep(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(max(seconds, 0)):
+                await self.wake.wait()
+        except TimeoutError:
+            return
+
+    def _bookmark(self, *, end: bool) -> bytes:
+        kind, version = self.kind.kind, self.kind.api_version
+        return framing.bookmark(kind, version, self._version, end=end, custom=self.kind.custom)

@@ -1,0 +1,250 @@
+"""create, update, patch, delete: what a write does to the store, and when it is refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from shmcache.protocol import failures
+from shmcache.protocol.kinds import Kind
+from shmcache.testing.apiserver import metadata
+from shmcache.testing.apiserver.kinds import Catalogue, defined
+from shmcache.testing.apiserver.store import Store
+from shmcache.testing.apiserver.stored import Stored
+
+Object = dict[str, Any]
+
+DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
+GRACE_SECONDS = 30
+
+
+class Writes:
+    """The writing half of the API; each call is one request, done under the store's lock."""
+
+    def __init__(self, store: Store, catalogue: Catalogue, luck: random.Random) -> None:
+        self.graceful_pods = False
+        """Whether a deleted pod that runs on a node stays for its grace period, as without kubelet
+        it does for ever; otherwise it is gone at once."""
+        self._store = store
+        self._catalogue = catalogue
+        self._luck = luck
+
+    def create(self, kind: Kind, namespace: str, obj: Object, *, dry: bool = False) -> Stored:
+        """A new object, completed by the server."""
+        obj = self._checked(kind, namespace, obj)
+        with self._store.lock:
+            if namespace:
+                self._require_namespace(namespace)
+            if obj["metadata"].get("resourceVersion"):
+                text = "resourceVersion should not be set on objects to be created"
+                raise failures.bad_request(text)
+            metadata.begin(kind, obj, self._luck)
+            name = obj["metadata"]["name"]
+            if self._store.get(kind.key, _key(namespace, name)) is not None:
+                raise failures.already_exists(kind.resource, kind.group, name)
+            if kind.status and kind.custom:
+                obj.pop("status", None)
+            self._complete(kind, obj)
+            return self._put(kind, _key(namespace, name), obj, dry=dry)
+
+    def update(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        obj: Object,
+        *,
+        subresource: str = "",
+        dry: bool = False,
+    ) -> Stored:
+        """Another state of an object; refused (409) where it has changed since it was read."""
+        obj = self._checked(kind, namespace, obj)
+        if obj["metadata"].setdefault("name", name) != name:
+            raise failures.bad_request(
+                f"the name of the object ({obj['metadata']['name']}) does not match the name on "
+                f"the URL ({name})"
+            )
+        with self._store.lock:
+            old = self.get(kind, namespace, name)
+            self._check_versions(kind, old, obj["metadata"])
+            return self._replace(kind, old, obj, subresource, dry=dry)
+
+    def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        change: Callable[[Object], Object],
+        *,
+        subresource: str = "",
+        dry: bool = False,
+    ) -> Stored:
+        """What `change` makes of the state that is there now."""
+        with self._store.lock:
+            old = self.get(kind, namespace, name)
+            obj = self._checked(kind, namespace, change(_copy(old.obj)))
+            self._check_versions(kind, old, obj["metadata"])
+            return self._replace(kind, old, obj, subresource, dry=dry)
+
+    def delete(
+        self, kind: Kind, namespace: str, name: str, options: Object | None = None
+    ) -> tuple[Stored, bool]:
+        """The last state, and whether the object is gone (finalizers hold it, and grace)."""
+        options = options or {}
+        with self._store.lock:
+            old = self.get(kind, namespace, name)
+            self._check_preconditions(kind, old, options.get("preconditions") or {})
+            if options.get("dryRun"):
+                return old, True
+            grace = self._grace(kind, old, options.get("gracePeriodSeconds"))
+            if old.obj["metadata"].get("finalizers") or grace:
+                return self._mark(kind, old, grace), False
+            self._empty(kind, old)
+            return self._store.remove(kind.key, old.key), True
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Stored:
+        """The object as it is now; a Failure (404) where there is none."""
+        found = self._store.get(kind.key, _key(namespace, name))
+        if found is None:
+            raise failures.not_found(kind.resource, kind.group, name)
+        return found
+
+    def load(self, kind: Kind, obj: Object) -> Stored:
+        """Puts an object as it is, with all its metadata; under its own resourceVersion if new."""
+        obj = {"apiVersion": kind.api_version, "kind": kind.kind, **_copy(obj)}
+        found = obj["metadata"]
+        key = _key(found.get("namespace", "") if kind.namespaced else "", found["name"])
+        self._complete(kind, obj)
+        return self._store.put(kind.key, key, obj, version=int(found.get("resourceVersion") or 0))
+
+    def _checked(self, kind: Kind, namespace: str, obj: Object) -> Object:
+        if obj.get("kind", kind.kind) != kind.kind or (
+            obj.get("apiVersion", kind.api_version) != kind.api_version
+        ):
+            raise failures.bad_request(
+                f"the object provided is unrecognized (must be of type {kind.kind}): "
+                f"{obj.get('apiVersion')}, Kind={obj.get('kind')}"
+            )
+        obj = _copy({"apiVersion": kind.api_version, "kind": kind.kind, **obj})
+        found = obj["metadata"] = dict(obj.get("metadata") or {})
+        if namespace and found.setdefault("namespace", namespace) != namespace:
+            raise failures.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the "
+                "request"
+            )
+        if not kind.namespaced:
+            found.pop("namespace", None)
+        return obj
+
+    def _require_namespace(self, name: str) -> None:
+        if self._store.get("namespaces", name) is None:
+            raise failures.not_found("namespaces", "", name)
+
+    def _check_versions(self, kind: Kind, old: Stored, sent: Object) -> None:
+        version, uid = sent.get("resourceVersion"), sent.get("uid")
+        if version and version != str(old.version):
+            raise failures.conflict(kind.resource, kind.group, old.name)
+        self._check_uid(kind, old, uid)
+
+    def _check_uid(self, kind: Kind, old: Stored, uid: str | None) -> None:
+        is_now = old.obj["metadata"].get("uid")
+        if uid and uid != is_now:
+            text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {is_now}"
+            raise failures.conflict(kind.resource, kind.group, old.name, text)
+
+    def _check_preconditions(self, kind: Kind, old: Stored, wanted: Object) -> None:
+        self._check_uid(kind, old, wanted.get("uid"))
+        version = wanted.get("resourceVersion")
+        if version and version != str(old.version):
+            text = (
+                f"Precondition failed: ResourceVersion in precondition: {version}, "
+                f"ResourceVersion in object meta: {old.version}"
+            )
+            raise failures.conflict(kind.resource, kind.group, old.name, text)
+
+    def _replace(
+        self, kind: Kind, old: Stored, obj: Object, subresource: str, *, dry: bool
+    ) -> Stored:
+        if subresource == "status":
+            before = _copy(old.obj)
+            obj = {**before, "status": obj.get("status", {})}
+        elif kind.status:
+            obj.pop("status", None)
+            if "status" in old.obj:
+                obj["status"] = old.obj["status"]
+        metadata.carry_over(kind, old.obj, obj)
+        obj["metadata"]["resourceVersion"] = str(old.version)
+        self._complete(kind, obj)
+        if obj == old.obj:
+            return old
+        if obj["metadata"].get("deletionTimestamp") and not obj["metadata"].get("finalizers"):
+            self._empty(kind, old)
+            return old if dry else self._store.remove(kind.key, old.key)
+        return self._put(kind, old.key, obj, dry=dry)
+
+    def _put(self, kind: Kind, key: str, obj: Object, *, dry: bool) -> Stored:
+        if dry:
+            return Stored(key, obj, self._store.version)
+        return self._store.put(kind.key, key, obj)
+
+    def _complete(self, kind: Kind, obj: Object) -> None:
+        """What the real server's defaults and controllers do to objects that others depend on."""
+        if kind.key == "namespaces":
+            labels = obj["metadata"].setdefault("labels", {})
+            labels.setdefault("kubernetes.io/metadata.name", obj["metadata"]["name"])
+            obj.setdefault("spec", {"finalizers": ["kubernetes"]})
+            obj.setdefault("status", {"phase": "Active"})
+        elif kind.key == DEFINITIONS:
+            spec = obj["spec"]
+            obj["status"] = {
+                "conditions": [
+                    {"type": word, "status": "True"} for word in ("NamesAccepted", "Established")
+                ],
+                "acceptedNames": spec["names"],
+                "storedVersions": [row["name"] for row in spec["versions"] if row.get("storage")],
+            }
+            self._catalogue.add(defined(obj))
+
+    def _grace(self, kind: Kind, old: Stored, asked: int | None) -> int | None:
+        if kind.key != "pods" or not self.graceful_pods or not old.obj["spec"].get("nodeName"):
+            return None
+        default = old.obj["spec"].get("terminationGracePeriodSeconds", GRACE_SECONDS)
+        return int(default) if asked is None else int(asked)
+
+    def _mark(self, kind: Kind, old: Stored, grace: int | None) -> Stored:
+        if "deletionTimestamp" in old.obj["metadata"]:
+            return old
+        obj = _copy(old.obj)
+        found = obj["metadata"]
+        found["deletionTimestamp"] = metadata.now()
+        found["deletionGracePeriodSeconds"] = grace or 0
+        if "generation" in found:
+            found["generation"] += 1
+        return self._store.put(kind.key, old.key, obj)
+
+    def _empty(self, kind: Kind, old: Stored) -> None:
+        """What goes with an object: a namespace's contents, a definition's resource."""
+        if kind.key == "namespaces":
+            for versions in self._catalogue.groups().values():
+                for one in (one for kinds in versions.values() for one in kinds if one.namespaced):
+                    for stored in self._store.table(one.key).within(old.name):
+                        self._store.remove(one.key, stored.key)
+        elif kind.key == DEFINITIONS:
+            spec = old.obj["spec"]
+            key = f"{spec['names']['plural']}.{spec['group']}"
+            for stored in self._store.table(key).within():
+                self._store.remove(key, stored.key)
+            self._catalogue.remove(key)
+            self._store.drop(key)
+
+
+def _key(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
+
+
+def _copy(obj: Object) -> Object:
+    copied: Object = orjson.loads(orjson.dumps(obj))
+    return copied

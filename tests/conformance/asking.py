@@ -1,0 +1,99 @@
+"""A client that asks one thing at a time and hides nothing: status, headers, events as they came."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any, NamedTuple
+
+from shmcache.testing import ApiServer
+
+PATIENCE = 20.0
+
+Json = dict[str, Any]
+
+
+class Answer(NamedTuple):
+    """What came back; `cut` where the body had no proper end."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    cut: bool = False
+
+    @property
+    def json(self) -> Json:
+        found: Json = json.loads(self.body)
+        return found
+
+    @property
+    def names(self) -> list[str]:
+        return [item["metadata"]["name"] for item in self.json["items"]]
+
+    @property
+    def events(self) -> list[Json]:
+        return [json.loads(line) for line in self.body.splitlines()]
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        """(type, name) of each event; of a bookmark "end" or nothing."""
+        return [_told(event) for event in self.events]
+
+
+def _told(event: Json) -> tuple[str, str]:
+    metadata = event["object"].get("metadata", {})
+    if event["type"] == "BOOKMARK":
+        end = metadata.get("annotations", {}).get("k8s.io/initial-events-end") == "true"
+        return event["type"], "end" if end else ""
+    return event["type"], metadata.get("name", "")
+
+
+def ask(
+    server: ApiServer,
+    path: str,
+    method: str = "GET",
+    body: Any = None,
+    headers: dict[str, str] | None = None,
+) -> Answer:
+    """One request on a connection of its own, read to its end."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+    try:
+        text = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        connection.request(method, path, text, headers or {})
+        response = connection.getresponse()
+        found = dict(response.headers.items())
+        try:
+            return Answer(response.status, found, response.read())
+        except http.client.IncompleteRead as incomplete:
+            return Answer(response.status, found, incomplete.partial, cut=True)
+    finally:
+        connection.close()
+
+
+class Stream:
+    """A watch that is read event by event."""
+
+    def __init__(self, server: ApiServer, path: str) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+        self._connection.request("GET", path)
+        self._response = self._connection.getresponse()
+
+    def next(self) -> Json | None:
+        """The next event; None at the end."""
+        line = self._response.readline()
+        return json.loads(line) if line else None
+
+    def told(self) -> tuple[str, str] | None:
+        """The next event as (type, name)."""
+        event = self.next()
+        return None if event is None else _told(event)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._response.close()
+        self.close()

@@ -1,0 +1,124 @@
+"""testing.ApiServer: what a client sees of its storage, lists, watches, writes and counters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking import Stream, ask
+
+from shmcache.protocol.failures import Failure
+from shmcache.testing import ApiServer
+
+PODS = "/api/v1/namespaces/prod/pods"
+
+
+def pod(name: str, namespace: str = "prod", **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": {}}
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer(seed=1) as started:
+        yield started
+
+
+def test_a_list_has_what_was_created_in_order_of_names(server: ApiServer) -> None:
+    for name in ("b", "a", "c"):
+        server.create("pods", pod(name))
+
+    answer = ask(server, PODS)
+
+    assert answer.status == 200
+    assert answer.names == ["a", "b", "c"]
+    assert answer.json["metadata"] == {"resourceVersion": server.version}
+    assert "kind" not in answer.json["items"][0]
+
+
+def test_pages_are_of_one_version_whatever_happens_between_them(server: ApiServer) -> None:
+    for name in "abcde":
+        server.create("pods", pod(name))
+    first = ask(server, f"{PODS}?limit=2").json
+    server.delete("pods", "c", "prod")
+    server.create("pods", pod("d1"))
+
+    rest = ask(server, f"{PODS}?limit=2&continue={first['metadata']['continue']}")
+
+    assert first["metadata"]["remainingItemCount"] == 3
+    assert rest.names == ["c", "d"]
+    assert rest.json["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+
+
+def test_a_watch_shows_what_happens_while_it_is_open(server: ApiServer) -> None:
+    with Stream(server, f"{PODS}?watch=1&resourceVersion={server.version}") as stream:
+        made = server.create("pods", pod("a"))
+        server.update("pods", {**made, "spec": {"nodeName": "n-1"}})
+        server.delete("pods", "a", "prod")
+
+        assert [stream.told() for _ in range(3)] == [
+            ("ADDED", "a"),
+            ("MODIFIED", "a"),
+            ("DELETED", "a"),
+        ]
+
+
+def test_a_write_over_http_is_seen_from_python(server: ApiServer) -> None:
+    server.create("namespaces", {"metadata": {"name": "prod"}})
+
+    created = ask(server, PODS, "POST", pod("a"))
+    again = ask(server, PODS, "POST", pod("a"))
+
+    assert (created.status, again.status) == (201, 409)
+    assert server.get("pods", "a", "prod") == created.json
+    assert created.json["metadata"]["resourceVersion"] == server.version
+
+
+def test_a_stale_update_is_a_conflict(server: ApiServer) -> None:
+    old = server.create("pods", pod("a"))
+    server.update("pods", {**old, "spec": {"nodeName": "n-1"}})
+
+    with pytest.raises(Failure, match="the object has been modified") as failed:
+        server.update("pods", {**old, "spec": {"nodeName": "n-2"}})
+
+    assert failed.value.code == 409
+
+
+def test_an_update_that_changes_nothing_writes_nothing(server: ApiServer) -> None:
+    made = server.create("pods", pod("a"))
+    before = server.version
+
+    assert server.update("pods", made) == made
+    assert server.version == before
+
+
+def test_what_python_gets_is_its_own_copy(server: ApiServer) -> None:
+    made = server.create("pods", pod("a"))
+    made["spec"]["nodeName"] = "changed here"
+
+    assert server.get("pods", "a", "prod")["spec"] == {}
+
+
+def test_requests_are_counted_by_verb_and_resource(server: ApiServer) -> None:
+    ask(server, PODS)
+    ask(server, f"{PODS}?watch=1&timeoutSeconds=1&resourceVersion=1")
+    ask(server, "/apis/apps/v1/deployments")
+
+    assert server.requests["list", "pods"] == 1
+    assert server.requests["watch", "pods"] == 1
+    assert server.requests["list", "deployments.apps"] == 1
+    assert [record.verb for record in server.log] == ["list", "watch", "list"]
+
+
+def test_a_kubeconfig_leads_to_the_server(tmp_path: Path) -> None:
+    with ApiServer(tokens={"secret": "admin"}) as server:
+        path = server.kubeconfig(str(tmp_path / "config"))
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+
+        assert found["clusters"][0]["cluster"]["server"] == server.url
+        token = found["users"][0]["user"]["token"]
+        assert ask(server, PODS, headers={"Authorization": f"Bearer {token}"}).status == 200
+        assert ask(server, PODS, headers={"Authorization": "Bearer no"}).status == 401
+        assert ask(server, PODS).status == 403

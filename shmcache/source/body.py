@@ -1,0 +1,124 @@
+"""The body of an HTTP answer as it comes from the wire: framing and compression taken off.
+
+An API server cuts what it sends into HTTP chunks of 2 KiB, and http.client costs several
+microseconds for each. So the bytes are read from the buffered socket below the response in large
+pieces, and one C call takes the framing of all of them off. TLS and proxies are below that
+socket, so that they need no care here.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable, Iterator
+
+import urllib3
+
+from shmcache.protocol.frames import Chunks
+from shmcache.source.failures import ended_early, garbage
+
+PIECE = 256 * 1024
+"""At most this is read at a time."""
+INFLATED = 1 << 20
+"""At most this is inflated at a time: a small piece can hide a large body."""
+
+_WBITS = {"gzip": 31, "deflate": 15}
+
+
+def read_body(response: urllib3.HTTPResponse, what: str) -> Iterator[bytes]:
+    """What was meant to be read, in pieces as they come, never empty.
+
+    When it has come whole, the connection goes back to its pool. SourceFailed where it ends early
+    or is encoded in a way we did not ask for; what sockets raise is raised. Where the headers say
+    nothing of the length (see is_bounded), whether it came whole is for the reader to find out.
+    """
+    pieces = _framed(response, what)
+    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding != "identity":
+        if encoding not in _WBITS:
+            raise garbage(what, f"Content-Encoding {encoding!r} was not asked for")
+        pieces = _inflated(pieces, _WBITS[encoding], what)
+    yield from pieces
+    _give_back(response)
+
+
+def is_bounded(response: urllib3.HTTPResponse) -> bool:
+    """Whether the answer says where it ends. Headers that were cut off do not, either."""
+    return _is_chunked(response) or _length(response) is not None
+
+
+def _is_chunked(response: urllib3.HTTPResponse) -> bool:
+    return response.headers.get("Transfer-Encoding", "").strip().lower() == "chunked"
+
+
+def _length(response: urllib3.HTTPResponse) -> int | None:
+    text = response.headers.get("Content-Length", "").strip()
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _framed(response: urllib3.HTTPResponse, what: str) -> Iterator[bytes]:
+    wire = _wire(response)
+    if wire is None:  # http.client has seen that there is no body
+        return iter(())
+    if _is_chunked(response):
+        return _unchunked(wire.read1, what)
+    length = _length(response)
+    if length is not None:
+        return _counted(wire.read1, length, what)
+    return iter(lambda: wire.read1(PIECE), b"")
+
+
+def _wire(response: urllib3.HTTPResponse) -> io.BufferedReader | None:
+    """The buffered socket under a response, as urllib3's own read_chunked() uses it."""
+    below = response._fp  # noqa: SLF001
+    wire = getattr(below, "fp", None)
+    assert wire is None or isinstance(wire, io.BufferedReader)
+    return wire
+
+
+def _give_back(response: urllib3.HTTPResponse) -> None:
+    """The body was read: the connection can take the next request."""
+    below = response._fp  # noqa: SLF001
+    if below is not None:
+        below.close()
+    response.release_conn()
+
+
+def _unchunked(read: Callable[[int], bytes], what: str) -> Iterator[bytes]:
+    chunks = Chunks()
+    while not chunks.done:
+        data = read(PIECE)
+        if not data:
+            raise ended_early(what)
+        found = chunks.feed(data)
+        if found:
+            yield found
+    if chunks.unused:
+        raise garbage(what, f"{len(chunks.unused)} bytes behind the end of the answer")
+
+
+def _counted(read: Callable[[int], bytes], left: int, what: str) -> Iterator[bytes]:
+    while left:
+        data = read(min(left, PIECE))
+        if not data:
+            raise ended_early(what)
+        left -= len(data)
+        yield data
+
+
+def _inflated(pieces: Iterator[bytes], wbits: int, what: str) -> Iterator[bytes]:
+    """Any number of members or streams, one behind the other."""
+    member = zlib.decompressobj(wbits)
+    begun = False
+    for piece in pieces:
+        data = piece
+        while data:
+            if member.eof:
+                member = zlib.decompressobj(wbits)
+            begun = True
+            found = member.decompress(data, INFLATED)
+            data = member.unused_data if member.eof else member.unconsumed_tail
+            if found:
+                yield found
+    if begun and not member.eof:
+        raise ended_early(what)

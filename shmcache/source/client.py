@@ -1,0 +1,251 @@
+"""One server as all sources of a process share it, and requests to it over one source's line.
+
+What is shared: the configuration with its credentials, and what discovery found. What is not: the
+connection. A source asks for one thing at a time, so it has one, which it can cut.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib import metadata
+from typing import Any
+
+import urllib3
+from urllib3.connectionpool import HTTPConnectionPool
+
+from shmcache.source import discovery
+from shmcache.source.access import Access, Load
+from shmcache.source.base import SourceFailed
+from shmcache.source.body import is_bounded, read_body
+from shmcache.source.failures import as_failures, cancelled, ended_early, garbage, http_failure
+from shmcache.source.line import KEEPALIVE, HeldConnection, HeldTLSConnection, Line
+
+JSON = "application/json"
+CONNECT_TIMEOUT = 10.0
+EXPIRY_MARGIN = 30.0
+"""Credentials are asked for again this many seconds before they expire."""
+ERROR_BYTES = 64 * 1024
+"""More than this of an error's body is not read."""
+DOCUMENT_BYTES = 64 << 20
+"""A document of discovery larger than this is refused."""
+
+
+def user_agent() -> str:
+    """Who we are, for the server's logs and its flow control."""
+    return (
+        f"shmcache/{metadata.version('shmcache')} "
+        f"({platform.python_implementation()} {platform.python_version()}; "
+        f"{platform.system().lower()}/{platform.machine()}) "
+        f"urllib3/{metadata.version('urllib3')}"
+    )
+
+
+class Server:
+    """A server's configuration, read again when credentials expire or are refused. Thread-safe."""
+
+    def __init__(
+        self,
+        load: Load,
+        *,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._load = load
+        self._lock = threading.Lock()
+        self._access: Access | None = None
+        self.documents: discovery.Kept = {}
+        """What discovery has read, by path and Accept."""
+        self.connect_timeout = connect_timeout
+        self.now = now
+        self.agent = user_agent()
+
+    def access(self) -> Access:
+        """The configuration in force, with credentials that have not expired."""
+        with self._lock:
+            found = self._access
+            if found is None or (
+                found.expires is not None and found.expires - EXPIRY_MARGIN <= self.now()
+            ):
+                found = self._access = self._load()
+            return found
+
+    def renewed(self, refused: Access) -> Access:
+        """Another configuration than the one that was refused, read once for all who ask."""
+        with self._lock:
+            if self._access is refused or self._access is None:
+                self._access = self._load()
+            return self._access
+
+
+class Client:
+    """Requests of one source: one connection, kept between them. For one thread, but cancel()."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._line = Line()
+        self._pool: urllib3.PoolManager | None = None
+        self._access: Access | None = None
+        self._sent: list[tuple[str, str]] = []
+
+    def cancel(self) -> None:
+        """Ends what is under way and refuses what comes after. From any thread."""
+        self._line.cut()
+
+    def close(self) -> None:
+        """Closes the connection that is kept."""
+        if self._pool is not None:
+            self._pool.clear()
+
+    @contextmanager
+    def get(
+        self,
+        path: str,
+        *,
+        silence: float,
+        accept: str = JSON,
+        gzip: bool = False,
+        bounded: bool = False,
+    ) -> Iterator[Iterator[bytes]]:
+        """The body of a 200 as it comes; anything else, now or later, is SourceFailed.
+
+        Is entered when the headers have come. `silence`: seconds without a byte. An answer that
+        does not say where it ends has to prove it by what it holds, as a list does; with
+        `bounded` the end of the connection is a failure then, for a watch cannot.
+        """
+        what = f"GET {path}"
+        with as_failures(self._line, what):
+            response = self._open(path, silence=silence, accept=accept, gzip=gzip)
+            try:
+                self._check(response, what)
+            except BaseException:
+                response.close()
+                raise
+        try:
+            yield self._bytes(response, what, bounded=bounded)
+        finally:
+            response.close()  # does nothing to a connection that was given back
+
+    def document(self, path: str, *, silence: float, accept: str = JSON) -> bytes:
+        """A body as a whole, for what is known to be small."""
+        with self.get(path, silence=silence, accept=accept, gzip=True) as pieces:
+            found = b""
+            for piece in pieces:
+                found += piece
+                if len(found) > DOCUMENT_BYTES:
+                    raise garbage(f"GET {path}", "the answer is far too long")
+            return found
+
+    def _bytes(
+        self, response: urllib3.HTTPResponse, what: str, *, bounded: bool
+    ) -> Iterator[bytes]:
+        with as_failures(self._line, what):
+            yield from read_body(response, what)
+            if bounded and not is_bounded(response):
+                raise ended_early(what)
+
+    def _check(self, response: urllib3.HTTPResponse, what: str) -> None:
+        if response.status != 200:
+            body = _beginning(read_body(response, what), ERROR_BYTES)
+            raise SourceFailed(
+                http_failure(
+                    response.status, response.headers, body, what=what, now=self.server.now()
+                )
+            )
+        kind = response.headers.get("Content-Type", JSON)
+        if kind.partition(";")[0].strip().lower() != JSON:
+            if not is_bounded(response) and not _beginning(read_body(response, what), 1):
+                raise ended_early(what)  # the headers were cut
+            raise garbage(what, f"the answer is {kind}, not {JSON}")
+
+    def _open(self, path: str, *, silence: float, accept: str, gzip: bool) -> urllib3.HTTPResponse:
+        """The answer's headers have come; one more try with new credentials after a 401."""
+        access = self.server.access()
+        send = partial(self._send, path, silence=silence, accept=accept, gzip=gzip)
+        response = send(access)
+        if response.status != 401:
+            return response
+        renewed = self.server.renewed(access)
+        if renewed == access and renewed.headers() == self._sent:
+            return response
+        response.close()
+        return send(renewed)
+
+    def _send(
+        self, path: str, access: Access, *, silence: float, accept: str, gzip: bool
+    ) -> urllib3.HTTPResponse:
+        if self._line.is_cut:
+            raise cancelled(f"GET {path}")
+        self._sent = access.headers()
+        headers = urllib3.HTTPHeaderDict(self._sent)
+        headers["User-Agent"] = self.server.agent
+        headers["Accept"] = accept
+        headers["Accept-Encoding"] = "gzip" if gzip and not access.is_local else "identity"
+        response = self._pool_for(access).request(
+            "GET",
+            access.url + path,
+            headers=headers,
+            timeout=urllib3.Timeout(connect=self.server.connect_timeout, read=silence),
+            retries=False,
+            redirect=False,
+            preload_content=False,
+            decode_content=False,
+        )
+        assert isinstance(response, urllib3.HTTPResponse)
+        return response
+
+    def _pool_for(self, access: Access) -> urllib3.PoolManager:
+        """The pool of this server and identity; another one's is closed."""
+        if self._pool is None or self._access != access:
+            self.close()
+            self._pool = _pool(access, self._line)
+            self._access = access
+        return self._pool
+
+
+def _pool(access: Access, line: Line) -> urllib3.PoolManager:
+    """A pool whose connections let the line hold them."""
+    settings: dict[str, Any] = {"maxsize": 1, "socket_options": list(KEEPALIVE)}
+    if access.tls is not None:
+        settings |= {"ssl_context": access.tls}
+        if access.server_name:
+            settings |= {"server_hostname": access.server_name}
+    if access.proxy is None:
+        manager = urllib3.PoolManager(**settings)
+    else:
+        manager = urllib3.ProxyManager(access.proxy, **settings)
+    manager.pool_classes_by_scheme = {
+        "http": _bound(HTTPConnectionPool, HeldConnection, line),
+        "https": _bound(urllib3.HTTPSConnectionPool, HeldTLSConnection, line),
+    }
+    return manager
+
+
+def _bound(pool: type, connection: type, line: Line) -> Any:
+    """A class of pools whose connections are held by this line."""
+    return type(f"Held{pool.__name__}", (pool,), {"ConnectionCls": _Bound(connection, line)})
+
+
+def _beginning(pieces: Iterator[bytes], length: int) -> bytes:
+    """What comes first, at least of this length if there is so much."""
+    found = b""
+    for piece in pieces:
+        found += piece
+        if len(found) > length:
+            break
+    return found
+
+
+class _Bound:
+    """Makes connections of a class for a line, as a pool asks for them."""
+
+    def __init__(self, connection: type, line: Line) -> None:
+        self._connection = connection
+        self._line = line
+
+    def __call__(self, **settings: Any) -> Any:
+        return self._connection(line=self._line, **settings)

@@ -1,0 +1,135 @@
+"""What went wrong in a request, said as a Failure: from exceptions, and from HTTP answers.
+
+Only the kind decides what is done next, so it is found in one place: here.
+"""
+
+from __future__ import annotations
+
+import http.client
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
+from typing import Protocol
+
+import urllib3.exceptions
+
+from shmcache.errors import SourceError
+from shmcache.protocol.status import Status
+from shmcache.source.base import Failure, FailureKind, SourceFailed
+
+
+class Cuttable(Protocol):
+    """Knows whether we ended the connection ourselves."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether cut() was called."""
+
+
+_KINDS: tuple[tuple[FailureKind, tuple[type[BaseException], ...]], ...] = (
+    (FailureKind.REFUSED, (ConnectionRefusedError,)),
+    (FailureKind.NETWORK, (urllib3.exceptions.ConnectTimeoutError,)),  # nothing was asked yet
+    (FailureKind.SILENT, (urllib3.exceptions.ReadTimeoutError, TimeoutError)),
+    (FailureKind.NETWORK, (OSError, SourceError, http.client.IncompleteRead)),
+    (FailureKind.GARBAGE, (http.client.HTTPException, zlib.error)),
+    (FailureKind.NETWORK, (urllib3.exceptions.HTTPError,)),
+)
+"""The first row that fits anything in the chain of causes decides."""
+
+
+@contextmanager
+def as_failures(line: Cuttable, what: str) -> Iterator[None]:
+    """Whatever the network, TLS or a decoder raises inside comes out as SourceFailed."""
+    try:
+        yield
+    except (
+        urllib3.exceptions.HTTPError,
+        http.client.HTTPException,
+        zlib.error,
+        OSError,
+        ValueError,
+        SourceError,
+    ) as error:
+        raise SourceFailed(failure_of(error, what, cut=line.is_cut)) from error
+
+
+def failure_of(error: Exception, what: str, *, cut: bool = False) -> Failure:
+    """The Failure that an exception stands for; `what` was being done."""
+    if cut:
+        return Failure(FailureKind.CANCELLED, f"{what}: cancelled")
+    chain = _chain(error)
+    return Failure(_kind(chain), f"{what}: {_words(chain)}")
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The exception and what it came from, outermost first."""
+    chain: list[BaseException] = []
+    found: BaseException | None = error
+    while found is not None and found not in chain:
+        chain.append(found)
+        inner = [part for part in found.args if isinstance(part, BaseException)]
+        found = inner[0] if inner else found.__cause__ or found.__context__
+    return chain
+
+
+def _kind(chain: list[BaseException]) -> FailureKind:
+    root = chain[-1]
+    if isinstance(root, http.client.BadStatusLine) and not str(root.args[0]).endswith("\n"):
+        return FailureKind.NETWORK  # cut in its first line
+    for kind, classes in _KINDS:
+        if any(isinstance(error, classes) for error in chain):
+            return kind
+    return FailureKind.GARBAGE
+
+
+def _words(chain: list[BaseException]) -> str:
+    """What a person can use: the innermost cause, without the library's own names for objects."""
+    root = chain[-1]
+    if isinstance(root, TimeoutError | urllib3.exceptions.TimeoutError):
+        return "timed out"
+    if isinstance(root, OSError) and root.strerror:
+        return root.strerror
+    return str(root) or type(root).__name__
+
+
+def http_failure(
+    code: int, headers: Mapping[str, str], body: bytes, *, what: str, now: float
+) -> Failure:
+    """Of an HTTP answer that is no success. `now` is the wall clock, for a date in Retry-After."""
+    status = Status.parse(code, body)
+    retry_after = parse_retry_after(headers.get("Retry-After"), now=now)
+    if retry_after is None and status.retry_after is not None:
+        retry_after = float(status.retry_after)
+    words = status.message or status.reason or http.client.responses.get(code, "")
+    return Failure(FailureKind.HTTP, f"{what}: HTTP {code}: {words}", status, retry_after)
+
+
+def parse_retry_after(text: str | None, *, now: float) -> float | None:
+    """Seconds to wait, of both forms of the header; None where there is none that can be read."""
+    if text is None:
+        return None
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+    except (ValueError, OverflowError):
+        return None
+
+
+def ended_early(what: str) -> SourceFailed:
+    """The connection ended in the middle of an answer."""
+    return SourceFailed(
+        Failure(FailureKind.NETWORK, f"{what}: the connection ended in the middle of the answer")
+    )
+
+
+def garbage(what: str, why: str) -> SourceFailed:
+    """The answer is not what the protocol allows."""
+    return SourceFailed(Failure(FailureKind.GARBAGE, f"{what}: {why}"))
+
+
+def cancelled(what: str) -> SourceFailed:
+    """We ended it."""
+    return SourceFailed(Failure(FailureKind.CANCELLED, f"{what}: cancelled"))

@@ -1,0 +1,92 @@
+"""The connection of a source as far as it can be cut: from any thread, whatever it is doing.
+
+A second descriptor of the same TCP connection is kept. Shutting that down wakes a thread that
+waits in connect's TLS handshake, for headers or in a body, and needs to know neither the layers of
+TLS and proxies above the socket nor whether they are being replaced at the moment.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+
+from urllib3.connection import HTTPConnection, HTTPSConnection
+
+KEEPALIVE = (
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000),
+)
+"""A dead peer is noticed after about a minute, whether it owes us bytes or acknowledgements."""
+
+
+class Line:
+    """At most one connection at a time; cut() ends it and forbids any other."""
+
+    __slots__ = ("_handle", "_lock", "is_cut")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._handle: socket.socket | None = None
+        self.is_cut = False
+
+    def hold(self, sock: socket.socket) -> None:
+        """This is the connection from now on. ConnectionAbortedError if the line was cut."""
+        with self._lock:
+            if self.is_cut:
+                raise ConnectionAbortedError("the source was cancelled")
+            self._replace(sock.dup())
+
+    def drop(self) -> None:
+        """There is no connection any more."""
+        with self._lock:
+            self._replace(None)
+
+    def cut(self) -> None:
+        """Ends the connection; a thread that waits for it wakes at once."""
+        with self._lock:
+            self.is_cut = True
+            if self._handle is None:
+                return
+            try:
+                self._handle.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it had ended by itself
+
+    def _replace(self, handle: socket.socket | None) -> None:
+        if self._handle is not None:
+            self._handle.close()
+        self._handle = handle
+
+
+class _Held:
+    """Tells the line which socket it has. For urllib3's connections, both kinds."""
+
+    def __init__(self, *args: Any, line: Line, **settings: Any) -> None:
+        self._line = line
+        super().__init__(*args, **settings)
+
+    def _new_conn(self) -> socket.socket:
+        sock: socket.socket = super()._new_conn()  # type: ignore[misc]
+        try:
+            self._line.hold(sock)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def close(self) -> None:
+        self._line.drop()
+        super().close()  # type: ignore[misc]
+
+
+class HeldConnection(_Held, HTTPConnection):
+    """Over TCP."""
+
+
+class HeldTLSConnection(_Held, HTTPSConnection):
+    """Over TLS."""

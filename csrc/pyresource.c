@@ -68,11 +68,35 @@ static int find(struct resource *self, PyObject *key, PyObject **value)
     return found;
 }
 
+/* Whether a call names something that only the subclass knows: how old the answer may be. */
+static bool asks_for_age(PyObject *names)
+{
+    for (Py_ssize_t i = 0; names != NULL && i < PyTuple_GET_SIZE(names); i++) {
+        if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, i), "max_age") == 0)
+            return true;
+    }
+    return false;
+}
+
+static PyObject *get_fresh(PyObject *self, PyObject *const *arguments, Py_ssize_t count,
+                           PyObject *names)
+{
+    PyObject *method = PyObject_GetAttrString(self, "_get_fresh");
+
+    if (method == NULL)
+        return NULL;
+    PyObject *result = PyObject_Vectorcall(method, arguments, (size_t)count, names);
+    Py_DECREF(method);
+    return result;
+}
+
 static PyObject *resource_get(PyObject *self, PyObject *const *arguments, Py_ssize_t count,
                               PyObject *names)
 {
     PyObject *fallback = Py_None, *value;
 
+    if (names != NULL && asks_for_age(names))
+        return get_fresh(self, arguments, count, names);
     if ((count != 1 || names != NULL) &&
         shmc_pyget_arguments(arguments, count, names, 0, &fallback) < 0)
         return NULL;
@@ -320,7 +344,7 @@ static PyMemberDef resource_members[] = {
 
 static PyMethodDef resource_methods[] = {
     {"get", (PyCFunction)(void (*)(void))resource_get, METH_FASTCALL | METH_KEYWORDS,
-     "get(key, default=None): the object as a View."},
+     "get(key, default=None): the object as a View. With max_age=: see CachedResource."},
     {"keys", resource_keys, METH_NOARGS, "Iterates over the keys of one root, in order."},
     {"values", resource_values, METH_NOARGS, "Iterates over the objects of one root."},
     {"items", resource_items, METH_NOARGS, "Iterates over (key, object) of one root."},

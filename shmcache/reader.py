@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 import time
 
-from shmcache import _hot, _native
+from shmcache import _hot, _native, waiting
 from shmcache._native import check, ffi, lib
-from shmcache.errors import BusyError, ClosedError, ForkedError, SegmentNotFound
+from shmcache.errors import BusyError, ClosedError, SegmentNotFound
 from shmcache.follow import Cursor
 from shmcache.mapping import Attached
 from shmcache.resources import CachedResource
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Self
 
-_EVERYTHING = (1 << 64) - 1  # interest in all resources
 _POLL_SECONDS = 0.02  # for a cache that does not exist yet: there is nothing to sleep on
 
 
@@ -55,10 +54,10 @@ def attach(
 class _Attachment:
     """The seat and the maps under it; given back when the last view has gone."""
 
-    __slots__ = ("_handle", "_idle", "_name", "_users", "segments")
+    __slots__ = ("_handle", "_idle", "_users", "name", "segments")
 
     def __init__(self, place: Place) -> None:
-        self._name = place.name
+        self.name = place.name
         self.segments = Attached(place, boot_id())
         made = ffi.new("struct shmc_reader **")
         try:
@@ -82,7 +81,7 @@ class _Attachment:
         self._users.append(None)
         if self._idle:
             self.leave()
-            raise ClosedError(f"cache {self._name!r} is closed")
+            raise ClosedError(f"cache {self.name!r} is closed")
         return self._handle[0]
 
     def leave(self) -> None:
@@ -178,18 +177,21 @@ class Cache:
 
     def _use(self) -> _native.ReaderHandle:
         """The handle; self._attachment.leave() is due."""
-        if self._reader.forked:
-            raise ForkedError(
-                f"cache {self.name!r} was attached by the parent process: attach again here"
-            )
-        if self._reader.closed:
-            raise ClosedError(f"cache {self.name!r} is closed")
-        return self._attachment.use()
+        handle: _native.ReaderHandle = waiting.attachment(self._reader).use()
+        return handle
 
     # ---- one state, and what follows ---------------------------------------------------------
 
-    def snapshot(self) -> Snapshot:
-        """One state of all resources and indices. A context manager; keep it for short."""
+    def snapshot(self, *, max_age: float | None = None, busy: bool = False) -> Snapshot:
+        """One state of all resources and indices. A context manager; keep it for short.
+
+        With `max_age`, CacheTooOld unless each resource's server was heard that recently; see
+        CachedResource.too_old() for bounds below 90 s.
+        """
+        for name in self.resources if max_age is not None else ():
+            error = self[name].too_old(max_age or 0, busy=busy)
+            if error is not None:
+                raise error
         return Snapshot(self, self._reader.root())
 
     def follow(self, resources: Iterable[str] | None = None, *, start: int | None = None) -> Cursor:
@@ -217,31 +219,8 @@ class Cache:
             since = since.generation
         else:
             wanted = self._wanted(resources)
-        interest = _EVERYTHING if wanted is None else _interest(wanted)
-        handle = self._use()
-        try:
-            self._reader.release()  # a sleeper should pin nothing
-            return self._sleep(handle, interest, since, timeout)
-        finally:
-            self._attachment.leave()
-
-    def _sleep(
-        self, handle: _native.ReaderHandle, interest: int, since: int, timeout: float | None
-    ) -> bool:
-        left = -1 if timeout is None else max(0, int(timeout * 1e9))
-        deadline = time.monotonic_ns() + left
-        while True:
-            status = lib.shmc_wait(handle, interest, since, left)
-            if self._reader.closed:
-                raise ClosedError(f"cache {self.name!r} was closed while a thread waited")
-            if status == _native.OK:
-                return True
-            if status == _native.TIMEOUT:
-                return False
-            if status != _native.INTERRUPTED:
-                check(status, "waiting")
-            if timeout is not None:  # a signal's handler has run by now
-                left = max(0, deadline - time.monotonic_ns())
+        interest = waiting.EVERYTHING if wanted is None else waiting.bits(wanted)
+        return waiting.sleep(self._reader, interest, 0, since, timeout)
 
     def wake(self) -> None:
         """Ends every wait() of this process now, as if its time were over; from any thread."""
@@ -271,10 +250,3 @@ class Cache:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _interest(wanted: Iterable[int]) -> int:
-    bits = 0
-    for number in wanted:
-        bits |= 1 << (number & 63)
-    return bits

@@ -7,6 +7,7 @@ one. Each single answer belongs to one state in either case.
 from __future__ import annotations
 
 from shmcache import _hot
+from shmcache.freshness import Fresh
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     IndexItems = list[tuple[str, str, _hot.View]]
 
 
-class CachedResource(_hot.Resource):
+class CachedResource(Fresh):
     """A read-only mapping of keys to views, ordered by key, with indices."""
 
     __slots__ = ("_indices",)

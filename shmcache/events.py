@@ -59,11 +59,22 @@ class Elapsed:
 
 
 @dataclass(frozen=True, slots=True)
+class Rejected:
+    """The cache did not take what the last actions gave it, and the rest of them was left undone.
+
+    Nothing is under way any more: what was open is closed. What the reflector believes to be in the
+    cache is not there, so that only a whole new content makes it right.
+    """
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The engine wants to end. May come at any time; what was under way is not answered."""
 
 
-Event = Started | Listed | Opened | Received | Closed | Failed | Elapsed | Stop
+Event = Started | Listed | Opened | Received | Closed | Failed | Elapsed | Rejected | Stop
 
 # ---- actions: what is to be done, in their order -------------------------------------------------
 

@@ -37,6 +37,7 @@ from shmcache.events import (
     Log,
     Opened,
     Received,
+    Rejected,
     Report,
     Sleep,
     Stage,
@@ -66,23 +67,28 @@ TABLE: dict[Phase, dict[type[Event], str]] = {
     Phase.IDLE: {
         Started: "_started",  #       STREAMING, or LISTING; WATCHING to go on where a life ended
     },
+    # Rejected: "_rejected" leads from each of these to WAITING for a new pass
     Phase.LISTING: {
+        Rejected: "_rejected",
         Listed: "_listed",  #         LISTING the next page; WATCHING after the last
         Failed: "_list_failed",  #    LISTING otherwise, at once; WAITING for the page or a new pass
     },
     Phase.STREAMING: {
+        Rejected: "_rejected",
         Opened: "_opened",  #         STREAMING
         Received: "_streamed",  #     WATCHING the same stream once all is there; LISTING instead
         Closed: "_stream_closed",  #  WAITING to stream again, or to list
         Failed: "_stream_failed",  #  WAITING; LISTING in the same pass; STREAMING from "" at once
     },
     Phase.WATCHING: {
+        Rejected: "_rejected",
         Opened: "_opened",  #         WATCHING
         Received: "_received",  #     WATCHING; WAITING after what ends it
         Closed: "_watch_closed",  #   WATCHING on; WAITING if it was too short, or said nothing
         Failed: "_watch_failed",  #   WAITING for the watch, or for a new pass; WATCHING
     },
     Phase.WAITING: {
+        Rejected: "_rejected",
         Elapsed: "_elapsed",  #       whatever the wait was for
     },
     Phase.STOPPED: {},
@@ -557,6 +563,10 @@ class Reflector:
         self._trouble(f"lists again: {why}", failure)
         self._tries = 0
         self._wait(self._pass, failure)
+
+    def _rejected(self, event: Rejected) -> None:
+        self._drop_staging()
+        self._relist(f"the cache did not take it: {event.message}")
 
     # ---- waiting ---------------------------------------------------------------------------------
 

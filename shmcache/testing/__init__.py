@@ -1,6 +1,7 @@
 """What tests of programs that use shmcache need; nothing that runs in earnest imports it.
 
-with shmcache.testing.ApiServer() as server: ...
+with shmcache.testing.ApiServer() as server: ...      a real HTTP server, in-process
+source = shmcache.testing.FakeSource()                the same as a plain object, without a thread
 """
 
 from __future__ import annotations
@@ -9,13 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shmcache.testing.apiserver import ApiServer
+    from shmcache.testing.clock import ManualClock
+    from shmcache.testing.driver import Driver, Request
+    from shmcache.testing.fake_source import FakeSource
+    from shmcache.testing.fake_watch import FakeWatch
 
-__all__ = ["ApiServer"]
+__all__ = ["ApiServer", "Driver", "FakeSource", "FakeWatch", "ManualClock", "Request"]
+
+_WHERE = {
+    "ApiServer": "apiserver",
+    "Driver": "driver",
+    "FakeSource": "fake_source",
+    "FakeWatch": "fake_watch",
+    "ManualClock": "clock",
+    "Request": "driver",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "ApiServer":
-        from shmcache.testing.apiserver import ApiServer
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
 
-        return ApiServer
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"shmcache.testing.{_WHERE[name]}"), name)

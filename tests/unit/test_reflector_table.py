@@ -24,6 +24,7 @@ from shmcache.events import (
     Listed,
     Opened,
     Received,
+    Rejected,
     Report,
     Sleep,
     Started,
@@ -38,7 +39,7 @@ REFUSED = Failed(Failure(FailureKind.REFUSED, "connection refused"))
 CANCELLED = Failed(Failure(FailureKind.CANCELLED, "we end"))
 LISTED = Listed(ListMeta("10", "", None, "PodList", "v1"))
 EVENTS: list[Event] = [
-    Started(), LISTED, Opened(), Received([]), Closed(), REFUSED, Elapsed(),
+    Started(), LISTED, Opened(), Received([]), Closed(), REFUSED, Elapsed(), Rejected("full"),
 ]  # fmt: skip
 
 

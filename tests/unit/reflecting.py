@@ -1,0 +1,127 @@
+"""What the tests of the reflector share: objects, items, and short words for what was asked."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+from shmcache.events import Action, Closed, Failed, Listed, Opened, Received, Started
+from shmcache.protocol.items import Item, ListMeta
+from shmcache.reflector import Reflector, ReflectorSettings
+from shmcache.source.base import Failure
+from shmcache.testing import Driver, FakeSource
+
+PAGES = ReflectorSettings(use_watch_list=False)
+
+
+def pod(name: str, **more: Any) -> dict[str, Any]:
+    return {"metadata": {"namespace": "prod", "name": name}, **more}
+
+
+def source_with(*names: str, version: int = 10) -> FakeSource:
+    """A server whose version, once all these pods are there, is `version`."""
+    source = FakeSource(version=version - len(names))
+    for name in names:
+        source.create(pod(name))
+    return source
+
+
+def listing(source: FakeSource, **settings: Any) -> Driver:
+    """A reflector that lists, driven on this server; nothing but the first moment has happened."""
+    settings.setdefault("use_watch_list", False)
+    return Driver(source, ReflectorSettings(**settings), random.Random(7))
+
+
+def streaming(source: FakeSource, **settings: Any) -> Driver:
+    """One that begins with a watch-list."""
+    return Driver(source, ReflectorSettings(**settings), random.Random(7))
+
+
+def lists(driver: Driver) -> list[str]:
+    """The versions of the lists that were asked for; continued pages as "+"."""
+    return [
+        "+" if request.options.continue_token else request.options.resource_version
+        for request in driver.requests
+        if not request.options.watch
+    ]
+
+
+def limits(driver: Driver) -> list[int]:
+    return [request.options.limit for request in driver.requests if not request.options.watch]
+
+
+def watches(driver: Driver) -> list[str]:
+    """The versions of the plain watches that were asked for."""
+    return [
+        request.options.resource_version
+        for request in driver.requests
+        if request.options.watch and request.options.send_initial_events is None
+    ]
+
+
+def streams(driver: Driver) -> list[str]:
+    """The versions of the watch-lists that were asked for."""
+    return [
+        request.options.resource_version
+        for request in driver.requests
+        if request.options.send_initial_events
+    ]
+
+
+def names(driver: Driver) -> list[str]:
+    return sorted(key.rpartition("/")[2] for key in driver.content)
+
+
+def item(
+    kind: str,
+    name: str,
+    version: str | int | None,
+    *,
+    of: str | None = "Pod",
+    api_version: str | None = "v1",
+) -> Item:
+    text = None if version is None else str(version)
+    raw = {"kind": of, "metadata": {"name": name, "resourceVersion": text}}
+    return Item(kind, name, text, f"uid-{name}", of, api_version, json.dumps(raw).encode())
+
+
+def bookmark(version: str | int, annotation: object = None) -> Item:
+    metadata: dict[str, Any] = {"resourceVersion": str(version)}
+    if annotation is not None:
+        metadata["annotations"] = {"k8s.io/initial-events-end": annotation}
+    raw = json.dumps({"kind": "Pod", "metadata": metadata}).encode()
+    return Item("BOOKMARK", "", str(version), None, "Pod", "v1", raw)
+
+
+class Script:
+    """A machine that is told event by event what a server did; `now` is the time."""
+
+    def __init__(self, *, resume: str | None = None, **settings: Any) -> None:
+        settings.setdefault("use_watch_list", False)
+        self.machine = Reflector(ReflectorSettings(**settings), random.Random(3))
+        self.now = 0.0
+        self.first = self.machine.step(Started(resume), self.now)
+
+    def later(self, seconds: float) -> Script:
+        self.now += seconds
+        return self
+
+    def listed(
+        self, version: str = "10", token: str = "", kind: str = "PodList", api_version: str = "v1"
+    ) -> list[Action]:
+        return self.machine.step(
+            Listed(ListMeta(version, token, None, kind, api_version)), self.now
+        )
+
+    def opened(self) -> list[Action]:
+        return self.machine.step(Opened(), self.now)
+
+    def received(self, *items: Item) -> list[Action]:
+        return self.machine.step(Received(list(items)), self.now)
+
+    def closed(self) -> list[Action]:
+        return self.machine.step(Closed(), self.now)
+
+    def failed(self, failure: Failure) -> list[Action]:
+        return self.machine.step(Failed(failure), self.now)

@@ -1,10 +1,10 @@
-"""A client that asks one thing at a time and hides nothing: status, headers, events as they came."""
+"""A client that asks one thing at a time and hides nothing: status, headers, events."""
 
 from __future__ import annotations
 
 import http.client
 import json
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from shmcache.testing import ApiServer
 
@@ -73,25 +73,39 @@ def ask(
 class Stream:
     """A watch that is read event by event."""
 
-    def __init__(self, server: ApiServer, path: str) -> None:
+    def __init__(self, server: ApiServer, path: str, headers: dict[str, str] | None = None) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
-        self._connection.request("GET", path)
+        self._connection.request("GET", path, headers=headers or {})
+        self._sock = self._connection.sock
         self._response = self._connection.getresponse()
+        self.headers = dict(self._response.headers.items())
 
     def next(self) -> Json | None:
         """The next event; None at the end."""
         line = self._response.readline()
         return json.loads(line) if line else None
 
+    def some(self) -> bytes:
+        """One chunk, or what is left of it."""
+        return self._response.read1()
+
+    def timeout(self, seconds: float) -> None:
+        """How long reads wait from now on."""
+        self._sock.settimeout(seconds)
+
     def told(self) -> tuple[str, str] | None:
         """The next event as (type, name)."""
         event = self.next()
         return None if event is None else _told(event)
 
+    def told_next(self, count: int) -> list[tuple[str, str] | None]:
+        """So many events."""
+        return [self.told() for _ in range(count)]
+
     def close(self) -> None:
         self._connection.close()
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

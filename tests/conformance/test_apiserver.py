@@ -103,7 +103,8 @@ def test_what_python_gets_is_its_own_copy(server: ApiServer) -> None:
 
 def test_requests_are_counted_by_verb_and_resource(server: ApiServer) -> None:
     ask(server, PODS)
-    ask(server, f"{PODS}?watch=1&timeoutSeconds=1&resourceVersion=1")
+    server.faults.cut(where="clean")
+    ask(server, f"{PODS}?watch=1&resourceVersion=1")
     ask(server, "/apis/apps/v1/deployments")
 
     assert server.requests["list", "pods"] == 1

@@ -15,6 +15,7 @@ from shmcache.testing.apiserver.connection import Connection
 from shmcache.testing.apiserver.faults import Fault, Faults
 from shmcache.testing.apiserver.requests import Request
 from shmcache.testing.apiserver.watches import Watch
+from shmcache.testing.apiserver.wire import reset
 
 LOG_MAX = 10_000
 START_SECONDS = 30.0
@@ -91,10 +92,12 @@ class Loop:
         """Refuses connections, and ends those that are there."""
         await self._close()
 
-    async def abort(self) -> None:
-        """Resets every connection."""
+    async def abort(self, then: Callable[[], None] | None = None) -> None:
+        """Resets every connection, and calls `then` before anything else can happen."""
         for writer in self._writers:
-            writer.transport.abort()
+            reset(writer)
+        if then is not None:
+            then()
         await self._cancelled()
 
     def _run(self) -> None:

@@ -197,8 +197,7 @@ class ApiServer:
 
         Connections are reset, as the servers are restarted for it.
         """
-        self._store.restore(backup)
-        self.abort_connections()
+        self._loop.do(self._loop.abort(lambda: self._store.restore(backup)))
 
     def _bookmark_all(self) -> None:
         for watch in self._loop.watches:

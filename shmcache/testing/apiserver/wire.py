@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
+import struct
 from collections.abc import Iterable
 
 from shmcache.protocol.framing import Chunker
@@ -20,6 +22,14 @@ class CutError(Exception):
 
 class EndedError(Exception):
     """A fault ends the body here, properly."""
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Ends a connection so that the other side gets an error, not an end."""
+    sock = writer.get_extra_info("socket")
+    if sock is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 class Wire:
@@ -87,7 +97,7 @@ class Wire:
         if cut.cut == faults.TRUNCATED:
             raise EndedError
         if cut.reset:
-            self._writer.transport.abort()
+            reset(self._writer)
         raise CutError
 
     async def _send(self, chunks: list[bytes]) -> None:

@@ -20,6 +20,10 @@
 #include "core.h"
 
 #define EXTEND_STEP (UINT64_C(4) << 20)
+#define HUGE (UINT64_C(2) << 20) /* of the processor's large pages */
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1; headers may be older */
+#endif
 
 static enum shmc_status file_bytes(int fd, uint64_t *size)
 {
@@ -33,6 +37,36 @@ static enum shmc_status file_bytes(int fd, uint64_t *size)
     return SHMC_OK;
 }
 
+/*
+ * The map, where a large page of the file can be one of the address space. Everything is reserved
+ * first with one page more than needed; what is not used goes back.
+ */
+static uint8_t *map_aligned(int fd, size_t size, int protection)
+{
+    const size_t more = size >= HUGE ? HUGE : 0;
+    uint8_t *space =
+        mmap(NULL, size + more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (space == MAP_FAILED)
+        return NULL;
+    const size_t before = more == 0 ? 0 : (HUGE - (uintptr_t)space % HUGE) % HUGE;
+    uint8_t *base = mmap(space + before, size, protection,
+                         MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0);
+    if (base == MAP_FAILED) {
+        const int error = errno;
+        munmap(space, size + more);
+        errno = error;
+        return NULL;
+    }
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t end = (size + page - 1) / page * page; /* of what is mapped */
+    if (before > 0)
+        munmap(space, before);
+    if (before + end < size + more)
+        munmap(base + end, size + more - before - end);
+    return base;
+}
+
 enum shmc_status shmc_segment_map(int fd, uint64_t max_size, int writable,
                                   struct shmc_segment *segment)
 {
@@ -44,8 +78,8 @@ enum shmc_status shmc_segment_map(int fd, uint64_t max_size, int writable,
     const enum shmc_status status = file_bytes(fd, &size);
     if (status != SHMC_OK)
         return status;
-    void *base = mmap(NULL, (size_t)max_size, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    if (base == MAP_FAILED)
+    uint8_t *base = map_aligned(fd, (size_t)max_size, protection);
+    if (base == NULL)
         return SHMC_SYSTEM;
     segment->base = base;
     segment->max_size = max_size;
@@ -73,6 +107,20 @@ static int allocate(int fd, uint64_t from, uint64_t to)
     return error;
 }
 
+/*
+ * Asks for one large page in place of the small ones, wherever [from, to) completes one: a walk
+ * through the arena misses the TLB more than the cache, in every process that maps it. The memory
+ * is allocated by now, so this takes no more of it for long. A kernel or a file system that cannot
+ * do it leaves the small pages: nothing but speed depends on it.
+ */
+static void collapse(const struct shmc_segment *segment, uint64_t from, uint64_t to)
+{
+    const uint64_t first = from / HUGE * HUGE, end = to / HUGE * HUGE;
+
+    if (first < end && (uintptr_t)segment->base % HUGE == 0)
+        (void)madvise(segment->base + first, (size_t)(end - first), MADV_COLLAPSE);
+}
+
 enum shmc_status shmc_segment_extend(struct shmc_segment *segment, uint64_t size)
 {
     if (size <= segment->file_size)
@@ -88,6 +136,7 @@ enum shmc_status shmc_segment_extend(struct shmc_segment *segment, uint64_t size
         errno = error;
         return error == ENOSPC ? SHMC_NO_SPACE : SHMC_SYSTEM;
     }
+    collapse(segment, segment->file_size, size);
     segment->file_size = size;
     return SHMC_OK;
 }

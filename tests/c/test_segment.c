@@ -67,6 +67,32 @@ static void test_grows_under_the_map(void)
     close(fd);
 }
 
+/* Large pages of the file can be such of the address space, and growing keeps what is there. */
+static void test_large_pages(void)
+{
+    const int fd = new_file();
+    struct shmc_segment writer, reader, small;
+
+    CHECK_EQUAL(SHMC_OK, shmc_segment_map(fd, 64 * MIB + 4096, 1, &writer));
+    CHECK_EQUAL(SHMC_OK, shmc_segment_map(fd, 64 * MIB + 4096, 0, &reader));
+    CHECK_EQUAL(0, (uintptr_t)writer.base % (2 * MIB));
+    CHECK_EQUAL(0, (uintptr_t)reader.base % (2 * MIB));
+    for (uint64_t size = MIB / 2; size <= 64 * MIB; size += MIB / 2) {
+        CHECK_EQUAL(SHMC_OK, shmc_segment_extend(&writer, size));
+        for (uint64_t at = size - MIB / 2; at < size; at += 4096)
+            writer.base[at] = (uint8_t)(at >> 12 ^ at >> 20);
+    }
+    for (uint64_t at = 0; at < 64 * MIB; at += 4096)
+        CHECK_EQUAL((uint8_t)(at >> 12 ^ at >> 20), reader.base[at]);
+    CHECK_EQUAL(64 * MIB, shmc_segment_bytes(&reader));
+    shmc_segment_unmap(&reader);
+    shmc_segment_unmap(&writer);
+    CHECK_EQUAL(SHMC_OK, shmc_segment_map(fd, 4096, 0, &small)); /* too small for one */
+    CHECK_EQUAL(0, small.base[0]);
+    shmc_segment_unmap(&small);
+    close(fd);
+}
+
 static void test_refuses_what_cannot_be(void)
 {
     struct shmc_segment segment = {.max_size = 77};
@@ -267,6 +293,7 @@ int main(void)
 {
     test_start("test_segment");
     test_grows_under_the_map();
+    test_large_pages();
     test_refuses_what_cannot_be();
     test_full_file_system_is_an_answer();
     test_other_failure_keeps_errno_and_gives_back();

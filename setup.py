@@ -19,6 +19,7 @@ setup(
             include_dirs=["csrc"],
             depends=build["HEADERS"],
             extra_compile_args=build["COMPILE_ARGS"],
+            extra_link_args=build["LINK_ARGS"],
         ),
     ],
 )

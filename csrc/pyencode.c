@@ -149,12 +149,12 @@ static const uint8_t *utf8_of(PyObject *text, size_t *length, bool *ascii)
 static inline bool equals_block(const struct shmc_span *span, shmc_word word,
                                 const uint8_t *bytes, size_t length)
 {
-    const uint8_t *block = span->base + shmc_block_of(word);
     uint64_t differ = 0, mine, other;
     uint32_t head;
 
     if (shmc_tag(word) != SHMC_TAG_STRING)
         return false;
+    const uint8_t *block = span->base + shmc_block_of(word);
     memcpy(&head, block, 4);
     if ((head & SHMC_STRING_LENGTH) != length || length < 8)
         return false;
@@ -170,16 +170,52 @@ static inline bool equals_block(const struct shmc_span *span, shmc_word word,
     return (differ | (mine ^ other)) == 0;
 }
 
-/* The common case before any call: an ASCII str that is what stood there before. */
-static inline bool same_text(const struct shmc_span *span, PyObject *object, shmc_word previous)
+/* An int of one digit, as nearly all are. False for any other object. */
+static inline bool small_int(PyObject *object, int64_t *value)
 {
-    if (!PyUnicode_CheckExact(object) || !PyUnicode_IS_COMPACT_ASCII(object))
+    if (!PyLong_CheckExact(object))
         return false;
-    const size_t length = (size_t)((PyASCIIObject *)object)->length;
-    const uint8_t *bytes = (const uint8_t *)((PyASCIIObject *)object + 1);
-    if (length <= SHMC_SHORT_MAX)
-        return shmc_short_word(bytes, length) == previous;
-    return equals_block(span, previous, bytes, length);
+#if PY_VERSION_HEX >= 0x030c0000
+    if (!PyUnstable_Long_IsCompact((PyLongObject *)object))
+        return false;
+    *value = PyUnstable_Long_CompactValue((PyLongObject *)object);
+#else
+    const Py_ssize_t size = Py_SIZE(object);
+    if (size < -1 || size > 1)
+        return false;
+    *value = size * (int64_t)((PyLongObject *)object)->ob_digit[0]; /* 0 has a digit, too */
+#endif
+    return true;
+}
+
+/*
+ * The common case before any call: a string or another scalar that is what stood there before.
+ * False for containers, for what changed, and for what needs a closer look.
+ */
+static inline bool same_scalar(const struct shmc_span *span, PyObject *object, shmc_word previous)
+{
+    int64_t value;
+
+    if (PyUnicode_CheckExact(object)) {
+        if (!PyUnicode_IS_COMPACT_ASCII(object))
+            return false;
+        const size_t length = (size_t)((PyASCIIObject *)object)->length;
+        const uint8_t *bytes = (const uint8_t *)((PyASCIIObject *)object + 1);
+        if (length <= SHMC_SHORT_MAX)
+            return shmc_short_word(bytes, length) == previous;
+        return equals_block(span, previous, bytes, length);
+    }
+    switch (previous) {
+    case SHMC_NULL:
+        return object == Py_None;
+    case SHMC_FALSE:
+        return object == Py_False;
+    case SHMC_TRUE:
+        return object == Py_True;
+    default:
+        return shmc_tag(previous) == SHMC_TAG_INTEGER && small_int(object, &value) &&
+               shmc_integer_word(value) == previous;
+    }
 }
 
 int shmc_encode_str(struct shmc_encoder *encoder, PyObject *text, shmc_word previous,
@@ -263,37 +299,56 @@ static int deeper(struct shmc_encoder *encoder)
     return -1;
 }
 
+/* An object that is stored, as the writer trusts it. */
+struct stored {
+    const uint8_t *words; /* NULL: there is none */
+    shmc_offset shape;
+    uint64_t count;
+};
+
+static inline struct stored stored_at(const struct shmc_span *span, shmc_word word)
+{
+    struct stored stored = {NULL, 0, 0};
+
+    if (shmc_tag(word) == SHMC_TAG_OBJECT) {
+        stored.words = span->base + shmc_block_of(word) + 8;
+        stored.shape = shmc_word_load(stored.words - 8);
+        stored.count = shmc_load_at(span, stored.shape + 8);
+    }
+    return stored;
+}
+
 /*
  * While the keys are those of the previous object, in its order: values beside its
  * values. Returns how many entries were done, or -1.
  */
 static Py_ssize_t encode_alike(struct shmc_encoder *encoder, PyObject *dict,
-                               struct shmc_keys *keys, shmc_offset words, size_t base, bool *same)
+                               struct shmc_keys *keys, const uint8_t *words, size_t base,
+                               bool *same)
 {
     Py_ssize_t position = 0;
     uint32_t i = 0;
     PyObject *key, *value;
     shmc_word word;
 
-    while (i < keys->count && PyDict_Next(dict, &position, &key, &value)) {
+    for (; i < keys->count && PyDict_Next(dict, &position, &key, &value); i++) {
         if (!shmc_same_key(keys, i, key) && !shmc_equal_key(keys, i, key))
             break;
-        const shmc_word previous = shmc_load_at(encoder->span, words + (uint64_t)i * 8);
-        if (same_text(encoder->span, value, previous)) {
-            encoder->stack[base + i++] = previous;
-            continue;
+        const shmc_word previous = shmc_word_load(words + (uint64_t)i * 8);
+        word = previous;
+        if (!same_scalar(encoder->span, value, previous)) {
+            if (encode(encoder, value, previous, &word) < 0)
+                return trail(encoder, key, 0);
+            *same = *same && word == previous;
         }
-        if (encode(encoder, value, previous, &word) < 0)
-            return trail(encoder, key, 0);
-        *same = *same && word == previous;
-        encoder->stack[base + i++] = word;
+        encoder->stack[base + i] = word;
     }
     return i;
 }
 
 /* The rest, whose keys differ: a previous value is looked for a little ahead. */
 static int encode_rest(struct shmc_encoder *encoder, PyObject *dict, struct shmc_keys *keys,
-                       shmc_offset words, size_t base, Py_ssize_t done)
+                       const uint8_t *words, size_t base, Py_ssize_t done)
 {
     Py_ssize_t position = 0, i = 0;
     uint32_t ahead = (uint32_t)done;
@@ -306,7 +361,7 @@ static int encode_rest(struct shmc_encoder *encoder, PyObject *dict, struct shmc
             continue;
         for (uint32_t k = ahead; keys != NULL && k < keys->count && k < ahead + 4; k++) {
             if (shmc_same_key(keys, k, key) || shmc_equal_key(keys, k, key)) {
-                previous = shmc_load_at(encoder->span, words + (uint64_t)k * 8);
+                previous = shmc_word_load(words + (uint64_t)k * 8);
                 ahead = k + 1;
                 break;
             }
@@ -326,18 +381,17 @@ static int encode_entries(struct shmc_encoder *encoder, PyObject *dict, shmc_wor
                           size_t base, shmc_word *word)
 {
     const Py_ssize_t count = PyDict_GET_SIZE(dict);
-    struct shmc_object old = {.count = 0};
+    const struct stored old = stored_at(encoder->span, previous);
     struct shmc_keys *keys = NULL;
     Py_ssize_t done = 0;
     bool same = true;
     shmc_offset shape;
 
-    if (shmc_tag(previous) == SHMC_TAG_OBJECT &&
-        shmc_object_open(encoder->span, previous, &old)) {
+    if (old.words != NULL) {
         keys = shmc_keys_of_shape(encoder, old.shape);
         if (keys == NULL && PyErr_Occurred())
             return -1;
-        shmc_fetch_ahead(encoder->span, old.words, old.count);
+        shmc_fetch_ahead(encoder->span, (shmc_offset)(old.words - encoder->span->base), old.count);
     }
     if (keys != NULL) {
         keys->references++; /* a nested object may push it out of the cache */
@@ -396,9 +450,10 @@ static int encode_elements(struct shmc_encoder *encoder, PyObject *list, shmc_wo
         const shmc_word before =
             (uint64_t)i < old.count ? shmc_load_at(encoder->span, old.words + (uint64_t)i * 8)
                                     : SHMC_NOTHING;
-        shmc_word element;
+        shmc_word element = before;
 
-        if (encode(encoder, PyList_GET_ITEM(list, i), before, &element) < 0)
+        if (!same_scalar(encoder->span, PyList_GET_ITEM(list, i), before) &&
+            encode(encoder, PyList_GET_ITEM(list, i), before, &element) < 0)
             return trail(encoder, NULL, i);
         same = same && element == before;
         encoder->stack[base + (size_t)i] = element;

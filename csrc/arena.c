@@ -387,6 +387,18 @@ static enum shmc_status page_with_room(struct shmc_arena *arena, unsigned class_
     return status;
 }
 
+static void fetch_slot(const struct shmc_arena *arena, const struct shmc_page *page,
+                       uint32_t number, uint32_t slot)
+{
+    const uint8_t *block = arena->data->base +
+                           ((uint64_t)arena->first_page + number) * SHMC_PAGE +
+                           (uint64_t)slot * class_size(page->class_id);
+
+    __builtin_prefetch(&page->meta[slot], 1);
+    __builtin_prefetch(block, 1);
+    __builtin_prefetch(block + 64, 1);
+}
+
 enum shmc_status shmc_arena_alloc(struct shmc_arena *arena, uint64_t size, shmc_offset *block)
 {
     uint32_t number = 0;
@@ -403,6 +415,8 @@ enum shmc_status shmc_arena_alloc(struct shmc_arena *arena, uint64_t size, shmc_
         slot = page->free_head - 1;
         page->free_head = (uint32_t)(page->meta[slot] >> 32);
         arena->reused_bytes += bytes;
+        if (page->free_head != 0) /* cold; for the next one that is handed out */
+            fetch_slot(arena, page, number, page->free_head - 1);
     } else {
         slot = page->fresh++;
     }

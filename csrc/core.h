@@ -289,7 +289,8 @@ static inline uint32_t shmc_granule(shmc_offset block)
 /* ---- intern.c: the table of equals ------------------------------------------------------ */
 
 struct shmc_intern {
-    uint64_t *entries; /* granule << 32 | tag << 29 | hash; 0 = empty */
+    void *memory;
+    uint64_t *entries; /* in memory; granule << 32 | tag << 29 | hash; 0 = empty */
     uint64_t capacity, count;
     uint64_t seed[4];
 };

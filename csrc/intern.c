@@ -1,22 +1,26 @@
 /*
  * intern.c - the table of equals: each value of the arena is stored once.
  *
- * A private table of the writer, open addressing with linear probing. An entry packs
- * where the block is, what kind it is, and 29 bits of its hash:
+ * A private table of the writer: buckets of eight entries, a line of the cache each. An
+ * entry lies in the bucket where its hash leads, or, while that is full, in the next one that
+ * is not; so a look-up is one line as a rule, and ends at the first empty place. An entry
+ * packs where the block is, what kind it is, and 29 bits of its hash:
  *
  *     63            32 31  29 28            0
  *     +---------------+------+---------------+
  *     |    granule    | tag  |     hash      |      0 = empty
  *     +---------------+------+---------------+
  *
- * The place of an entry is hash * capacity / 2^29, so that growing keeps the order
- * and needs no look at the blocks.
+ * The bucket is hash * buckets / 2^29, so that growing keeps the order and needs no look at
+ * the blocks.
  *
  * Invariants
  *   T1  a value block is in the table if and only if it is alive (its meta is a
  *       count): what is dead or in limbo is never found (design: reaching zero
  *       removes it).
  *   T2  two entries are never equal in kind and content.
+ *   T4  every bucket between the one where an entry's hash leads and the one where it
+ *       lies is full; in a bucket the empty places are the last ones.
  *   T3  the hash is keyed by a secret of the writer: nobody outside can choose
  *       objects that all fall into one place; equality compares the bytes.
  */
@@ -25,6 +29,8 @@
 #define HASH_BITS 29u
 #define HASH_MASK ((UINT64_C(1) << HASH_BITS) - 1)
 #define FIRST_CAPACITY 1024u
+#define BUCKET 8u /* entries: a line of the cache */
+#define LINE (BUCKET * 8u)
 
 /* Words of a block; the last one of a string is padded with zeros. */
 static uint64_t hash_words(const struct shmc_intern *table, unsigned tag, const uint64_t *words,
@@ -50,39 +56,74 @@ static uint64_t splitmix(uint64_t *state)
     return z ^ (z >> 31);
 }
 
+/* Zeroed entries that begin on a line. */
+static enum shmc_status entries_make(struct shmc_intern *table, struct shmc_heap *heap,
+                                     uint64_t capacity)
+{
+    uint8_t *memory = shmc_heap_resize(heap, NULL, 0, capacity * 8 + LINE);
+
+    if (memory == NULL)
+        return SHMC_NO_MEMORY;
+    memset(memory, 0, capacity * 8 + LINE);
+    table->memory = memory;
+    table->entries = (uint64_t *)(void *)(memory + (LINE - (uintptr_t)memory % LINE) % LINE);
+    table->capacity = capacity;
+    return SHMC_OK;
+}
+
+static void entries_free(const struct shmc_intern *table, struct shmc_heap *heap)
+{
+    shmc_heap_resize(heap, table->memory, table->capacity * 8 + LINE, 0);
+}
+
 enum shmc_status shmc_intern_create(struct shmc_intern *table, struct shmc_heap *heap,
                                     uint64_t seed)
 {
     for (int i = 0; i < 4; i++)
         table->seed[i] = splitmix(&seed) | 1;
     table->count = 0;
-    table->capacity = FIRST_CAPACITY;
-    table->entries = shmc_heap_resize(heap, NULL, 0, FIRST_CAPACITY * sizeof(uint64_t));
-    if (table->entries == NULL)
-        return SHMC_NO_MEMORY;
-    memset(table->entries, 0, FIRST_CAPACITY * sizeof(uint64_t));
-    return SHMC_OK;
+    return entries_make(table, heap, FIRST_CAPACITY);
 }
 
 void shmc_intern_destroy(struct shmc_intern *table, struct shmc_heap *heap)
 {
-    if (table->entries != NULL)
-        shmc_heap_resize(heap, table->entries, table->capacity * sizeof(uint64_t), 0);
+    if (table->memory != NULL)
+        entries_free(table, heap);
+    table->memory = NULL;
     table->entries = NULL;
 }
 
-static uint64_t home(const struct shmc_intern *table, uint64_t entry)
+/* The first place of the bucket where an entry's hash leads. */
+static inline uint64_t home(const struct shmc_intern *table, uint64_t entry)
 {
-    return ((entry & HASH_MASK) * table->capacity) >> HASH_BITS;
+    return (((entry & HASH_MASK) * (table->capacity / BUCKET)) >> HASH_BITS) * BUCKET;
+}
+
+static inline uint64_t next(const struct shmc_intern *table, uint64_t bucket)
+{
+    return bucket + BUCKET == table->capacity ? 0 : bucket + BUCKET;
+}
+
+/* How many of a bucket's places are taken: the first ones (T4). */
+static inline unsigned taken(const uint64_t *bucket)
+{
+    unsigned i = BUCKET;
+
+    while (i > 0 && bucket[i - 1] == 0)
+        i--;
+    return i;
 }
 
 static void place(struct shmc_intern *table, uint64_t entry)
 {
-    uint64_t i = home(table, entry);
+    for (uint64_t bucket = home(table, entry);; bucket = next(table, bucket)) {
+        const unsigned i = taken(table->entries + bucket);
 
-    while (table->entries[i] != 0)
-        i = i + 1 == table->capacity ? 0 : i + 1;
-    table->entries[i] = entry;
+        if (i < BUCKET) {
+            table->entries[bucket + i] = entry;
+            return;
+        }
+    }
 }
 
 enum shmc_status shmc_intern_reserve(struct shmc_intern *table, struct shmc_heap *heap)
@@ -90,19 +131,16 @@ enum shmc_status shmc_intern_reserve(struct shmc_intern *table, struct shmc_heap
     if ((table->count + 1) * 8 <= table->capacity * 7)
         return SHMC_OK;
     const struct shmc_intern old = *table;
-    uint64_t capacity = old.capacity + old.capacity / 2;
-    uint64_t *entries = shmc_heap_resize(heap, NULL, 0, capacity * sizeof(uint64_t));
+    const enum shmc_status status =
+        entries_make(table, heap, (old.capacity + old.capacity / 2) / BUCKET * BUCKET);
 
-    if (entries == NULL)
-        return SHMC_NO_MEMORY;
-    memset(entries, 0, capacity * sizeof(uint64_t));
-    table->entries = entries;
-    table->capacity = capacity;
+    if (status != SHMC_OK)
+        return status;
     for (uint64_t i = 0; i < old.capacity; i++) {
         if (old.entries[i] != 0)
             place(table, old.entries[i]);
     }
-    shmc_heap_resize(heap, old.entries, old.capacity * sizeof(uint64_t), 0);
+    entries_free(&old, heap);
     return SHMC_OK;
 }
 
@@ -142,23 +180,34 @@ static bool same(const uint8_t *base, unsigned tag, shmc_offset block, const uin
     return words[0] == content[0] && memcmp(words, content, count * 8) == 0;
 }
 
-bool shmc_intern_find(const struct shmc_intern *table, const uint8_t *base, unsigned tag,
-                      const uint64_t *content, size_t count, uint64_t *hash, shmc_offset *block)
+uint64_t shmc_intern_hash(const struct shmc_intern *table, unsigned tag, const uint64_t *content,
+                          size_t count)
 {
-    *hash = hash_words(table, tag, content, count);
-    const uint64_t wanted = (uint64_t)tag << HASH_BITS | *hash;
+    const uint64_t hash = hash_words(table, tag, content, count);
 
-    for (uint64_t i = home(table, wanted); table->entries[i] != 0;
-         i = i + 1 == table->capacity ? 0 : i + 1) {
-        if ((uint32_t)table->entries[i] != (uint32_t)wanted)
-            continue;
-        const shmc_offset found = table->entries[i] >> 32 << 3;
-        if (same(base, tag, found, content, count)) {
-            *block = found;
-            return true;
+    __builtin_prefetch(table->entries + home(table, hash), 1);
+    return hash;
+}
+
+bool shmc_intern_find(const struct shmc_intern *table, const uint8_t *base, unsigned tag,
+                      const uint64_t *content, size_t count, uint64_t hash, shmc_offset *block)
+{
+    const uint32_t wanted = (uint32_t)(tag << HASH_BITS | hash);
+
+    for (uint64_t bucket = home(table, wanted);; bucket = next(table, bucket)) {
+        const uint64_t *entries = table->entries + bucket;
+
+        for (unsigned i = 0; i < BUCKET; i++) {
+            const shmc_offset found = entries[i] >> 32 << 3;
+            if ((uint32_t)entries[i] == wanted && found != 0 &&
+                same(base, tag, found, content, count)) {
+                *block = found;
+                return true;
+            }
         }
+        if (entries[BUCKET - 1] == 0)
+            return false; /* T4 */
     }
-    return false;
 }
 
 void shmc_intern_add(struct shmc_intern *table, unsigned tag, uint64_t hash, shmc_offset block)
@@ -172,21 +221,32 @@ static uint64_t distance(const struct shmc_intern *table, uint64_t from, uint64_
     return to >= from ? to - from : to + table->capacity - from;
 }
 
-/* Closes the gap at `hole`: moves back what was pushed behind its home. */
+/*
+ * Takes an entry out. Where its bucket was full, one that lies further on because of that comes
+ * back into its place, and so on from there (T4).
+ */
 static void close_gap(struct shmc_intern *table, uint64_t hole)
 {
-    uint64_t i = hole;
+    uint64_t emptied = hole / BUCKET * BUCKET; /* the bucket with the hole */
+    bool full = table->entries[emptied + BUCKET - 1] != 0;
 
-    for (;;) {
-        i = i + 1 == table->capacity ? 0 : i + 1;
-        if (table->entries[i] == 0)
-            break;
-        if (distance(table, home(table, table->entries[i]), i) >= distance(table, hole, i)) {
-            table->entries[hole] = table->entries[i];
-            hole = i;
+    for (uint64_t bucket = next(table, emptied); full; bucket = next(table, bucket)) {
+        const uint64_t *entries = table->entries + bucket;
+
+        full = entries[BUCKET - 1] != 0;
+        for (unsigned i = 0; i < BUCKET; i++) {
+            if (entries[i] != 0 && distance(table, home(table, entries[i]), bucket) >=
+                                       distance(table, emptied, bucket)) {
+                table->entries[hole] = entries[i];
+                hole = bucket + i;
+                emptied = bucket;
+                break;
+            }
         }
     }
-    table->entries[hole] = 0;
+    const uint64_t last = emptied + taken(table->entries + emptied) - 1;
+    table->entries[hole] = table->entries[last];
+    table->entries[last] = 0;
 }
 
 uint64_t shmc_intern_entry(const struct shmc_intern *table, const uint8_t *base, unsigned tag,
@@ -203,14 +263,16 @@ uint64_t shmc_intern_entry(const struct shmc_intern *table, const uint8_t *base,
 
 static bool position_of(const struct shmc_intern *table, uint64_t entry, uint64_t *position)
 {
-    for (uint64_t i = home(table, entry); table->entries[i] != 0;
-         i = i + 1 == table->capacity ? 0 : i + 1) {
-        if (table->entries[i] == entry) {
-            *position = i;
-            return true;
+    for (uint64_t bucket = home(table, entry);; bucket = next(table, bucket)) {
+        for (unsigned i = 0; i < BUCKET; i++) {
+            if (table->entries[bucket + i] == entry) {
+                *position = bucket + i;
+                return true;
+            }
         }
+        if (table->entries[bucket + BUCKET - 1] == 0)
+            return false;
     }
-    return false;
 }
 
 bool shmc_intern_has(const struct shmc_intern *table, const uint8_t *base, unsigned tag,

@@ -24,19 +24,19 @@ static void fill(struct shmc_writer *writer, shmc_offset block, const uint64_t *
 
 /*
  * The block with this content: found, or made. `lead` words (a shape's id) stand before
- * the content and take no part in equality.
+ * the content and take no part in equality. unique: there is no such block, for certain.
  */
 static enum shmc_status make_block(struct shmc_writer *writer, unsigned tag,
-                                   const uint64_t *content, size_t count, shmc_offset *block,
-                                   bool *made)
+                                   const uint64_t *content, size_t count, uint64_t hash,
+                                   bool unique, shmc_offset *block, bool *made)
 {
     const size_t lead = tag == SHMC_TAG_SHAPE ? 1 : 0;
-    uint64_t hash;
 
     *made = false;
     if (!writer->in_batch)
         return SHMC_INVALID;
-    if (shmc_intern_find(&writer->intern, writer->data->base, tag, content, count, &hash, block))
+    if (!unique && shmc_intern_find(&writer->intern, writer->data->base, tag, content, count, hash,
+                                    block))
         return SHMC_OK;
     enum shmc_status status = shmc_intern_reserve(&writer->intern, &writer->heap);
     if (status == SHMC_OK)
@@ -77,7 +77,9 @@ enum shmc_status shmc_make_string(struct shmc_writer *writer, const uint8_t *byt
     memcpy(content, &head, 4);
     memcpy((uint8_t *)content + 4, bytes, length);
     const enum shmc_status status =
-        make_block(writer, SHMC_TAG_STRING, content, count, &block, &made);
+        make_block(writer, SHMC_TAG_STRING, content, count,
+                   shmc_intern_hash(&writer->intern, SHMC_TAG_STRING, content, count), false,
+                   &block, &made);
     if (status == SHMC_OK)
         *word = block | SHMC_TAG_STRING;
     return status;
@@ -99,10 +101,26 @@ enum shmc_status shmc_make_number(struct shmc_writer *writer, uint64_t kind, uin
         return SHMC_OK;
     }
     const enum shmc_status status =
-        make_block(writer, SHMC_TAG_NUMBER, content, 2, &block, &made);
+        make_block(writer, SHMC_TAG_NUMBER, content, 2,
+                   shmc_intern_hash(&writer->intern, SHMC_TAG_NUMBER, content, 2), false, &block,
+                   &made);
     if (status == SHMC_OK)
         *word = block | SHMC_TAG_NUMBER;
     return status;
+}
+
+/*
+ * Whether one of the words is a block that nobody counts: it was made in this batch and no
+ * container has it, so that the container of these words cannot be there already.
+ */
+static bool has_uncounted(const struct shmc_writer *writer, const shmc_word *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (shmc_is_block(words[i]) &&
+            (uint32_t)*shmc_arena_meta(&writer->arena, shmc_block_of(words[i])) == 0)
+            return true;
+    }
+    return false;
 }
 
 /* A block of head | words, whose children are counted if it is new (M3). */
@@ -125,7 +143,9 @@ static enum shmc_status make_container(struct shmc_writer *writer, unsigned tag,
         if (shmc_is_block(words[i]))
             __builtin_prefetch(shmc_arena_meta(&writer->arena, shmc_block_of(words[i])), 1);
     }
-    const enum shmc_status status = make_block(writer, tag, content, count + 1, block, made);
+    const uint64_t hash = shmc_intern_hash(&writer->intern, tag, content, count + 1);
+    const enum shmc_status status = make_block(writer, tag, content, count + 1, hash,
+                                               has_uncounted(writer, words, count), block, made);
     if (status != SHMC_OK || !*made)
         return status;
     for (size_t i = 0; i < count; i++)

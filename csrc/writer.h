@@ -129,8 +129,12 @@ const uint8_t *shmc_word_bytes(const struct shmc_writer *writer, shmc_word word,
 /* intern.c ---------------------------------------------------------------------------- */
 
 enum shmc_status shmc_intern_reserve(struct shmc_intern *table, struct shmc_heap *heap);
+/* The hash of a block's content. Its place is asked for already: who looks or adds a little later
+ * does not wait for memory. */
+uint64_t shmc_intern_hash(const struct shmc_intern *table, unsigned tag, const uint64_t *content,
+                          size_t count);
 bool shmc_intern_find(const struct shmc_intern *table, const uint8_t *base, unsigned tag,
-                      const uint64_t *content, size_t count, uint64_t *hash, shmc_offset *block);
+                      const uint64_t *content, size_t count, uint64_t hash, shmc_offset *block);
 void shmc_intern_add(struct shmc_intern *table, unsigned tag, uint64_t hash, shmc_offset block);
 bool shmc_intern_has(const struct shmc_intern *table, const uint8_t *base, unsigned tag,
                      shmc_offset block);

@@ -223,11 +223,11 @@ class Reflector:
     # ---- beginning and end -----------------------------------------------------------------------
 
     def _started(self, event: Started) -> None:
-        if not event.version:
+        if event.version in {None, "", "0"}:
             self._report(states.LISTING, "first list")
             self._pass()
             return
-        self._position.reset(event.version)
+        self._position.reset(event.version or "")
         self._filled = True
         self._report(states.RETRYING, f"going on at version {event.version}")
         self._watch()
@@ -511,7 +511,7 @@ class Reflector:
         self._note(failure)
         if not (self._goes_on(failure) if self._open else self._starts_again(failure)):
             self._relist(failure.message, failure)
-        elif self._is_unheard():
+        elif failure.status is None and self._is_unheard():
             self._relist_unheard()
         else:
             self._trouble(f"watch: {failure.message}", failure)

@@ -56,3 +56,36 @@ def _rows(kind: Kind) -> list[Document]:
     verbs = ["get", "patch", "update"]
     status = {"name": f"{kind.resource}/status", **names, "singularName": "", "verbs": verbs}
     return [row, status]
+
+
+def openapi(prefix: str, kinds: Iterable[Kind]) -> Document:
+    """/openapi/v3/<prefix>: that PATCH takes dryRun and fieldValidation; no schemas of types."""
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "v1"},
+        "paths": {
+            f"/{prefix}/{_scope(kind)}{kind.resource}/{{name}}": {"patch": _patch(kind)}
+            for kind in kinds
+        },
+    }
+
+
+def _scope(kind: Kind) -> str:
+    return "namespaces/{namespace}/" if kind.namespaced else ""
+
+
+def _patch(kind: Kind) -> Document:
+    names = ("dryRun", "fieldManager", "fieldValidation", "force")
+    return {
+        "parameters": [
+            {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+            for name in names
+        ],
+        "responses": {"200": {"description": "OK"}},
+        "x-kubernetes-action": "patch",
+        "x-kubernetes-group-version-kind": {
+            "group": kind.group,
+            "kind": kind.kind,
+            "version": kind.version,
+        },
+    }

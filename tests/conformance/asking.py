@@ -49,14 +49,15 @@ def _told(event: Json) -> tuple[str, str]:
 
 
 def ask(
-    server: ApiServer,
+    server: ApiServer | int,
     path: str,
     method: str = "GET",
     body: Any = None,
     headers: dict[str, str] | None = None,
 ) -> Answer:
     """One request on a connection of its own, read to its end."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+    port = server if isinstance(server, int) else server.port
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         text = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         connection.request(method, path, text, headers or {})

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import Stream, ask
+from asking import PATIENCE, Stream, ask
 
 from shmcache.protocol.failures import Failure
 from shmcache.testing import ApiServer
@@ -123,3 +126,39 @@ def test_a_kubeconfig_leads_to_the_server(tmp_path: Path) -> None:
         assert ask(server, PODS, headers={"Authorization": f"Bearer {token}"}).status == 200
         assert ask(server, PODS, headers={"Authorization": "Bearer no"}).status == 401
         assert ask(server, PODS).status == 403
+
+
+def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
+    objects, kubeconfig = tmp_path / "objects", tmp_path / "kubeconfig"
+    objects.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", **pod("a")}), "utf-8")
+    command = [sys.executable, "-m", "shmcache.testing.apiserver", "--load", str(objects)]
+    with subprocess.Popen(
+        [*command, "--kubeconfig", str(kubeconfig)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline().rpartition(":")[2])
+        found = ask(port, PODS)
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(PATIENCE) == 0
+
+    assert found.names == ["a"]
+    assert json.loads(kubeconfig.read_text("utf-8"))["kind"] == "Config"
+
+
+def test_the_command_says_what_it_cannot_load() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "shmcache.testing.apiserver", "--load", "/nothing/here"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert "cannot load objects" in done.stderr
+
+
+def test_waiting_for_watches_has_an_end(server: ApiServer) -> None:
+    server.wait_for_watches(0)
+    with pytest.raises(TimeoutError, match="0 watches are open, not 1"):
+        server.wait_for_watches(1, seconds=0.01)

@@ -11,7 +11,7 @@ from shmcache.protocol.kinds import Kind
 from shmcache.testing.apiserver import documents, lists, patches
 from shmcache.testing.apiserver.access import Access
 from shmcache.testing.apiserver.kinds import Catalogue
-from shmcache.testing.apiserver.requests import Request, Response, Streaming, document
+from shmcache.testing.apiserver.requests import JSON, Request, Response, Streaming, document
 from shmcache.testing.apiserver.selecting import Scope
 from shmcache.testing.apiserver.shapes import Shape, shape_of
 from shmcache.testing.apiserver.store import Store
@@ -21,6 +21,8 @@ from shmcache.testing.apiserver.writes import Writes
 
 Object = dict[str, Any]
 
+BODIES = frozenset({JSON, "application/x-www-form-urlencoded", "*/*"})
+"""What bodies of writes may call themselves: JSON, or nothing in particular."""
 FRESH_SECONDS = 3.0
 """How long a request waits for a version from the future (R-AS-16)."""
 
@@ -180,6 +182,9 @@ class Api:
 
 
 def _object(request: Request, kind: Kind) -> Object:
+    media = request.headers.get("content-type", JSON).partition(";")[0].strip()
+    if media not in BODIES:
+        raise failures.unsupported_media_type()
     try:
         value = request.json()
     except failures.Failure as failure:

@@ -145,14 +145,14 @@ class Connection:
     async def _until_either_ends(self, watch: Watch, refused: failures.Failure | None) -> None:
         running = asyncio.create_task(self._run(watch, refused))
         gone = asyncio.create_task(self._until_gone())
-        self._loop.watches.add(watch)
+        self._loop.enter(watch)
         try:
             await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
             if gone.done():
                 raise CutError
             running.result()
         finally:
-            self._loop.watches.discard(watch)
+            self._loop.leave(watch)
             for task in (running, gone):
                 task.cancel()
             await asyncio.gather(running, gone, return_exceptions=True)

@@ -28,6 +28,8 @@ def answer(catalogue: Catalogue, request: Request) -> Response:
     if request.method not in {"GET", "HEAD"}:
         raise failures.method_not_allowed()
     parts = request.path.strip("/").split("/")
+    if parts[:2] == ["openapi", "v3"]:
+        return document(_openapi(catalogue, parts[2:]))
     if parts == ["version"]:
         return document(VERSION)
     if parts[0] in HEALTH and len(parts) == 1:
@@ -55,3 +57,20 @@ def _discovery(catalogue: Catalogue, parts: list[str], host: str) -> discovery.D
         case ["apis", name, version] if version in groups.get(name, {}):
             return discovery.resource_list(f"{name}/{version}", groups[name][version])
     raise failures.no_page()
+
+
+def _openapi(catalogue: Catalogue, parts: list[str]) -> discovery.Document:
+    """As much as kubectl needs to see that fields are validated by the server, if at all."""
+    groups = catalogue.groups()
+    if not parts:
+        paths = [_prefix(group, version) for group in groups for version in groups[group]]
+        return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}"} for path in paths}}
+    for group, versions in groups.items():
+        for version, kinds in versions.items():
+            if _prefix(group, version) == "/".join(parts):
+                return discovery.openapi(_prefix(group, version), kinds)
+    raise failures.no_page()
+
+
+def _prefix(group: str, version: str) -> str:
+    return f"apis/{group}/{version}" if group else f"api/{version}"

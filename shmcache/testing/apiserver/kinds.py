@@ -174,6 +174,13 @@ class Catalogue:
                 return kind
         raise KeyError(f"this server has no resource {name!r}")
 
+    def of(self, api_version: str, kind: str) -> Kind:
+        """The resource of objects of this type; KeyError names what is none."""
+        for one in self._kinds.values():
+            if (one.api_version, one.kind) == (api_version, kind):
+                return one
+        raise KeyError(f"this server has no {api_version} {kind}")
+
     def groups(self) -> dict[str, dict[str, list[Kind]]]:
         """Group -> version -> resources, each in the order of coming."""
         found: dict[str, dict[str, list[Kind]]] = {}

@@ -78,13 +78,19 @@ def _key(stored: Stored) -> str:
     return stored.key
 
 
-def pieces(kind: Kind, found: Page, shape: str = FULL) -> list[bytes]:
-    """The body of a list, item by item, in the key order of the real server."""
+def list_metadata(found: Page) -> dict[str, object]:
+    """What a list says of itself."""
     metadata: dict[str, object] = {"resourceVersion": str(found.version)}
     if found.token:
         metadata["continue"] = found.token
     if found.remaining is not None:
         metadata["remainingItemCount"] = found.remaining
+    return metadata
+
+
+def pieces(kind: Kind, found: Page, shape: str = FULL) -> list[bytes]:
+    """The body of a list, item by item, in the key order of the real server."""
+    metadata = list_metadata(found)
     name, version = kind.list_kind, kind.api_version
     if shape == PARTIAL:
         name, version = "PartialObjectMetadataList", "meta.k8s.io/v1"

@@ -42,6 +42,8 @@ class Loop:
         self.api = api
         self.tls: ssl.SSLContext | None = None
         self.watches: set[Watch] = set()
+        self.changed = threading.Condition()
+        """Told whenever a watch comes or goes."""
         self.counts: collections.Counter[tuple[str, str]] = collections.Counter()
         self.log: collections.deque[Record] = collections.deque(maxlen=LOG_MAX)
         self.address = address
@@ -74,6 +76,18 @@ class Loop:
     def call(self, function: Callable[[], None]) -> None:
         """Calls a function in the loop's thread, some time soon."""
         self._loop.call_soon_threadsafe(function)
+
+    def enter(self, watch: Watch) -> None:
+        """A watch is being served from now on."""
+        with self.changed:
+            self.watches.add(watch)
+            self.changed.notify_all()
+
+    def leave(self, watch: Watch) -> None:
+        """It is not any more."""
+        with self.changed:
+            self.watches.discard(watch)
+            self.changed.notify_all()
 
     def met(self, request: Request) -> list[Fault]:
         """Counts a request, and says which faults it meets."""

@@ -136,6 +136,12 @@ class ApiServer:
         """How many watches are being served now."""
         return len(self._loop.watches)
 
+    def wait_for_watches(self, count: int = 1, *, seconds: float = 30.0) -> None:
+        """Returns when exactly so many watches are served; TimeoutError if they do not come."""
+        with self._loop.changed:
+            if not self._loop.changed.wait_for(lambda: self.open_watches == count, seconds):
+                raise TimeoutError(f"{self.open_watches} watches are open, not {count}")
+
     # ---- its state -----------------------------------------------------------------------------
 
     @property
@@ -198,6 +204,10 @@ class ApiServer:
         Connections are reset, as the servers are restarted for it.
         """
         self._loop.do(self._loop.abort(lambda: self._store.restore(backup)))
+
+    def resource_of(self, obj: Object) -> str:
+        """The resource of an object by its apiVersion and kind; KeyError names what is none."""
+        return self._catalogue.of(obj["apiVersion"], obj["kind"]).key
 
     def _bookmark_all(self) -> None:
         for watch in self._loop.watches:

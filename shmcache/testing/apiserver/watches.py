@@ -11,7 +11,7 @@ from shmcache.protocol.kinds import Kind
 from shmcache.protocol.options import ListOptions
 from shmcache.testing.apiserver.selecting import Scope
 from shmcache.testing.apiserver.store import Store
-from shmcache.testing.apiserver.stored import FULL, Change
+from shmcache.testing.apiserver.stored import FULL, PARTIAL, Change, Stored
 from shmcache.testing.apiserver.tables import Table
 
 
@@ -90,17 +90,27 @@ class Watch:
             self._version, objects = self._store.listing(self.kind.key)
             self._position = self._table.end
         lines = [
-            self.render(watching.ADDED, stored.whole(self.kind, self.shape))
-            for stored in objects
-            if self._scope.matches(stored)
+            self.show(watching.ADDED, stored) for stored in objects if self._scope.matches(stored)
         ]
         if self.beginning.end_mark:
-            lines.append(self._bookmark(end=True))
+            lines.append(self.mark(self._version, end=True))
         return lines
 
-    def render(self, event: str, obj: bytes) -> bytes:
-        """One line."""
-        return framing.event(event, obj)
+    def show(self, event: str, stored: Stored) -> bytes:
+        """The line of an object that is there."""
+        return framing.event(event, stored.whole(self.kind, self.shape))
+
+    def line(self, event: str, change: Change) -> bytes:
+        """The line of what happened."""
+        return change.line(event, self.kind, self.shape)
+
+    def mark(self, version: int, *, end: bool) -> bytes:
+        """The line of a bookmark."""
+        kind, api_version = self.kind.kind, self.kind.api_version
+        if self.shape == PARTIAL:
+            kind, api_version = "PartialObjectMetadata", "meta.k8s.io/v1"
+        custom = self.kind.custom and self.shape == FULL
+        return framing.bookmark(kind, api_version, version, end=end, custom=custom)
 
     async def _follow(self, sink: Sink) -> None:
         now = asyncio.get_running_loop().time
@@ -119,7 +129,7 @@ class Watch:
                 due = watching.next_bookmark(now(), end, self._timing.bookmarks)
                 self._bookmark_now = False
                 if self._version >= self._after:
-                    lines.append(self._bookmark(end=False))
+                    lines.append(self.mark(self._version, end=False))
             if lines:
                 await sink.lines(lines)
             if closed:
@@ -131,7 +141,7 @@ class Watch:
             if change.version > self._after:
                 event = self._scope.event(change)
                 if event is not None:
-                    yield change.line(event, self.kind, self.shape)
+                    yield self.line(event, change)
 
     async def _sleep(self, seconds: float) -> None:
         try:
@@ -139,7 +149,3 @@ class Watch:
                 await self.wake.wait()
         except TimeoutError:
             return
-
-    def _bookmark(self, *, end: bool) -> bytes:
-        kind, version = self.kind.kind, self.kind.api_version
-        return framing.bookmark(kind, version, self._version, end=end, custom=self.kind.custom)

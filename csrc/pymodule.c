@@ -60,6 +60,7 @@
  */
 #include <errno.h>
 
+#include "pyparse.h"
 #include "pyread.h"
 
 struct shmc_hot_errors shmc_hot_errors;
@@ -170,7 +171,7 @@ PyMODINIT_FUNC PyInit__hot(void)
     if (module == NULL)
         return NULL;
     if (shmc_pyview_init(module) < 0 || shmc_pyread_init(module) < 0 ||
-        shmc_pywrite_init(module) < 0)
+        shmc_pywrite_init(module) < 0 || shmc_pyparse_init(module) < 0)
         Py_CLEAR(module);
     return module;
 }

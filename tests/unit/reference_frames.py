@@ -17,13 +17,13 @@ MAX_ITEM = 64 << 20
 MAX_REST = 1 << 20
 """A list may have this much beside its items."""
 SHOWN = 1024
-"""What GARBAGE shows of a line that is too long."""
+"""What GARBAGE shows of a line that is too long, at most."""
 MAX_CHUNK_LINE = 4096
 
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BARE = re.compile(rb"[A-Za-z0-9+.-]+")
-_BRACKET_OR_STRING = re.compile(rb'[\[\]{}]|"(?:[^"\\]|\\.)*("?)', re.DOTALL)
+_BRACKET_OR_STRING = re.compile(rb'\\.|[\[\]{}]|"(?:[^"\\]|\\.)*("?)', re.DOTALL)
 
 
 class Short(Exception):
@@ -50,7 +50,8 @@ def string_end(text: bytes, at: int) -> int:
 
 
 def value_end(text: bytes, at: int) -> int:
-    """Where the value at `at` ends; kinds of brackets are not told apart, only counted."""
+    """Where the value at `at` ends; kinds of brackets are not told apart, only counted, and a
+    backslash takes the meaning of the byte behind it, in a string or not."""
     if text[at : at + 1] == b'"':
         return string_end(text, at)
     if text[at : at + 1] in {b"{", b"["}:
@@ -61,7 +62,7 @@ def value_end(text: bytes, at: int) -> int:
                 depth += 1
             elif mark in {b"}", b"]"}:
                 depth -= 1
-            elif not part.group(1):
+            elif mark[:1] == b'"' and not part.group(1):
                 raise Short
             if depth == 0:
                 return part.end()
@@ -188,7 +189,7 @@ class Frames:
             return
         self._held += piece
         if len(self._held) > self._max_line:
-            found.append(garbage(self._held[:SHOWN]))
+            found.append(garbage(self._held[: min(SHOWN, self._max_line)]))
             self._held, self._passing = b"", True
 
 

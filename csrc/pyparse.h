@@ -1,0 +1,65 @@
+/*
+ * pyparse.h - what comes from the wire, for Python: decoders that cut it into items.
+ *
+ *   pyitem.c      an Item from the pieces of an object's text
+ *   pyframes.c    Frames: the lines of a watch
+ *   pyitems.c     ItemScanner: the items of a list while it streams
+ *   pychunks.c    Chunks: HTTP's chunked framing
+ *   pyparse.c     puts them into the module
+ *
+ * The decoders hold what is not complete yet, and nothing else: one line, one item, the little
+ * that stands beside a list's items. They belong to one thread at a time, which the GIL sees to.
+ */
+#ifndef SHMC_PYPARSE_H
+#define SHMC_PYPARSE_H
+
+#include "json.h"
+#include "pyhot.h"
+
+/* ---- bytes that are held ------------------------------------------------------------------- */
+
+struct shmc_held {
+    uint8_t *bytes;
+    size_t length, capacity;
+};
+/* -1 with MemoryError set; what is held stays. Doubles, so that pieces cost linear time. */
+int shmc_held_add(struct shmc_held *held, const uint8_t *bytes, size_t length);
+/* Holds nothing; memory is given back if it was much. */
+void shmc_held_clear(struct shmc_held *held);
+void shmc_held_free(struct shmc_held *held);
+
+/* ---- items ------------------------------------------------------------------------------------ */
+
+#define SHMC_ITEM_MAX (64u << 20) /* of a line, of an item */
+#define SHMC_ITEM_SHOWN 1024u     /* what GARBAGE shows of a line that is too long */
+#define SHMC_LIST_REST (1u << 20) /* of a list beside its items */
+
+/* A text that comes again and again as the same literal: made once. */
+struct shmc_familiar {
+    uint8_t literal[96];
+    size_t length;
+    PyObject *text;
+};
+/* What items of one stream have in common. */
+struct shmc_items {
+    struct shmc_familiar type, kind, api_version;
+};
+void shmc_items_clear(struct shmc_items *items);
+
+/* Fetches the class of items; -1 with an exception set. Before the first item is made. */
+int shmc_items_ready(void);
+/* The str of a string literal; None for another value or what is no Unicode text. NULL with an
+ * exception set. */
+PyObject *shmc_piece_text(const struct shmc_piece *piece);
+PyObject *shmc_familiar_text(struct shmc_familiar *familiar, const struct shmc_piece *piece);
+/* An item; steals type and raw (either may be NULL with an exception set), fields without bytes
+ * are None. */
+PyObject *shmc_item_new(struct shmc_items *items, PyObject *type,
+                        const struct shmc_identity *identity, PyObject *raw);
+/* Appends a new reference and drops it; -1 if it is NULL, or with MemoryError set. */
+int shmc_list_add(PyObject *list, PyObject *item);
+
+extern PyTypeObject shmc_pyframes_type, shmc_pyitems_type, shmc_pychunks_type;
+int shmc_pyparse_init(PyObject *module);
+
+#endif

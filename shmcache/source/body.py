@@ -9,20 +9,16 @@ socket, so that they need no care here.
 from __future__ import annotations
 
 import io
-import zlib
 from collections.abc import Callable, Iterator
 
 import urllib3
 
 from shmcache.protocol.frames import Chunks
 from shmcache.source.failures import ended_early, garbage
+from shmcache.source.inflate import WBITS, inflate
 
 PIECE = 256 * 1024
 """At most this is read at a time."""
-INFLATED = 1 << 20
-"""At most this is inflated at a time: a small piece can hide a large body."""
-
-_WBITS = {"gzip": 31, "deflate": 15}
 
 
 def read_body(response: urllib3.HTTPResponse, what: str) -> Iterator[bytes]:
@@ -35,9 +31,9 @@ def read_body(response: urllib3.HTTPResponse, what: str) -> Iterator[bytes]:
     pieces = _framed(response, what)
     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding != "identity":
-        if encoding not in _WBITS:
+        if encoding not in WBITS:
             raise garbage(what, f"Content-Encoding {encoding!r} was not asked for")
-        pieces = _inflated(pieces, _WBITS[encoding], what)
+        pieces = _inflated(pieces, WBITS[encoding], what)
     yield from pieces
     _give_back(response)
 
@@ -107,18 +103,6 @@ def _counted(read: Callable[[int], bytes], left: int, what: str) -> Iterator[byt
 
 
 def _inflated(pieces: Iterator[bytes], wbits: int, what: str) -> Iterator[bytes]:
-    """Any number of members or streams, one behind the other."""
-    member = zlib.decompressobj(wbits)
-    begun = False
-    for piece in pieces:
-        data = piece
-        while data:
-            if member.eof:
-                member = zlib.decompressobj(wbits)
-            begun = True
-            found = member.decompress(data, INFLATED)
-            data = member.unused_data if member.eof else member.unconsumed_tail
-            if found:
-                yield found
-    if begun and not member.eof:
+    whole = yield from inflate(pieces, wbits)
+    if not whole:
         raise ended_early(what)

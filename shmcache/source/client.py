@@ -145,6 +145,8 @@ class Client:
     ) -> Iterator[bytes]:
         with as_failures(self._line, what):
             yield from read_body(response, what)
+            if self._line.is_cut:
+                raise cancelled(what)
             if bounded and not is_bounded(response):
                 raise ended_early(what)
 

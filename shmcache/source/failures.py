@@ -6,6 +6,7 @@ Only the kind decides what is done next, so it is found in one place: here.
 from __future__ import annotations
 
 import http.client
+import ssl
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -31,7 +32,8 @@ _KINDS: tuple[tuple[FailureKind, tuple[type[BaseException], ...]], ...] = (
     (FailureKind.REFUSED, (ConnectionRefusedError,)),
     (FailureKind.NETWORK, (urllib3.exceptions.ConnectTimeoutError,)),  # nothing was asked yet
     (FailureKind.SILENT, (urllib3.exceptions.ReadTimeoutError, TimeoutError)),
-    (FailureKind.NETWORK, (OSError, SourceError, http.client.IncompleteRead)),
+    (FailureKind.ENDED, (http.client.RemoteDisconnected, ssl.SSLEOFError)),
+    (FailureKind.NETWORK, (OSError, SourceError)),
     (FailureKind.GARBAGE, (http.client.HTTPException, zlib.error)),
     (FailureKind.NETWORK, (urllib3.exceptions.HTTPError,)),
 )
@@ -43,6 +45,10 @@ def as_failures(line: Cuttable, what: str) -> Iterator[None]:
     """Whatever the network, TLS or a decoder raises inside comes out as SourceFailed."""
     try:
         yield
+    except SourceFailed as failed:
+        if line.is_cut:  # that it ended is what we did
+            raise cancelled(what) from failed
+        raise
     except (
         urllib3.exceptions.HTTPError,
         http.client.HTTPException,
@@ -76,7 +82,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 def _kind(chain: list[BaseException]) -> FailureKind:
     root = chain[-1]
     if isinstance(root, http.client.BadStatusLine) and not str(root.args[0]).endswith("\n"):
-        return FailureKind.NETWORK  # cut in its first line
+        return FailureKind.ENDED  # in its first line
     for kind, classes in _KINDS:
         if any(isinstance(error, classes) for error in chain):
             return kind
@@ -121,7 +127,7 @@ def parse_retry_after(text: str | None, *, now: float) -> float | None:
 def ended_early(what: str) -> SourceFailed:
     """The connection ended in the middle of an answer."""
     return SourceFailed(
-        Failure(FailureKind.NETWORK, f"{what}: the connection ended in the middle of the answer")
+        Failure(FailureKind.ENDED, f"{what}: the connection ended in the middle of the answer")
     )
 
 

@@ -1,19 +1,14 @@
-"""Invariant tested: a list comes item by item, whole or with a failure that says what happened."""
+"""Invariant tested: a list comes item by item, whole or with a failure that tells why."""
 
 from __future__ import annotations
 
 import pytest
+from client import list_of, source_of
 from wire import Wire, answer, chunked
 
 from shmcache.protocol.options import ListOptions
-from shmcache.source.base import FailureKind, SourceFailed
-from shmcache.source.config import ServerSettings, open_server
-from shmcache.source.discovery import Resource
-from shmcache.source.kube import KubeSource
+from shmcache.source.base import FailureKind
 
-CONFIGMAPS = Resource(
-    group="", version="v1", plural="configmaps", kind="ConfigMap", namespaced=True
-)
 A = b'"metadata":{"name":"a","namespace":"n","resourceVersion":"5"}}'
 B = b'"metadata":{"name":"b","namespace":"n","resourceVersion":"6"}}'
 LIST = (
@@ -22,12 +17,8 @@ LIST = (
 )
 
 
-def source_of(wire: Wire, resource: str | Resource = CONFIGMAPS) -> KubeSource:
-    return KubeSource(open_server(ServerSettings(url=wire.url)), resource, list_silence=5.0)
-
-
 def test_a_listed_item_is_the_text_that_a_watch_would_send() -> None:
-    with Wire(chunked(LIST)) as wire, source_of(wire).page(ListOptions(limit=2)) as page:
+    with Wire(chunked(LIST)) as wire, source_of(wire.url).page(ListOptions(limit=2)) as page:
         items = [item for items in page for item in items]
 
         front = b'{"kind":"ConfigMap","apiVersion":"v1",'
@@ -43,7 +34,7 @@ def test_a_listed_item_is_the_text_that_a_watch_would_send() -> None:
 
 def test_pages_come_over_one_connection() -> None:
     with Wire(answer(LIST), chunked(LIST)) as wire:
-        source = source_of(wire)
+        source = source_of(wire.url)
         for _ in range(2):
             with source.page(ListOptions()) as page:
                 assert 2 == sum(len(items) for items in page)
@@ -51,14 +42,9 @@ def test_pages_come_over_one_connection() -> None:
 
 
 @pytest.mark.parametrize("framed", [answer(LIST), chunked(LIST[:90], LIST[90:])])
-def test_a_list_cut_anywhere_is_a_network_failure(framed: bytes) -> None:
+def test_a_list_cut_anywhere_ends_early(framed: bytes) -> None:
     for end in range(len(framed) - 1):
         with Wire(lambda sock, end=end: sock.sendall(framed[:end])) as wire:  # type: ignore[misc]
-            with pytest.raises(SourceFailed) as caught:
-                read_page(source_of(wire))
-            assert caught.value.failure.kind is FailureKind.NETWORK
-
-
-def read_page(source: KubeSource) -> int:
-    with source.page(ListOptions()) as page:
-        return sum(len(items) for items in page)
+            failure = list_of(source_of(wire.url)).failure
+        assert failure is not None
+        assert failure.kind is FailureKind.ENDED

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-Answer = bytes | Sequence[bytes] | Callable[[socket.socket], None]
+Play = Callable[[socket.socket], None]
+Answer = bytes | Sequence[bytes] | Play
 """What is sent: at once, piece by piece, or by a function. Then the connection is closed, unless
 the answer is framed so that the client can see its end and asks again."""
 
@@ -51,6 +52,7 @@ class Wire:
         return self.requests[request].split(" ")[1]
 
     def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
         self._listener.close()
         for sock in self._open:
             try:

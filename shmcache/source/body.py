@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import urllib3
 
-from shmcache.protocol.frames import Chunks
+from shmcache._hot import Chunks
 from shmcache.source.failures import ended_early, garbage
 from shmcache.source.inflate import WBITS, inflate
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from shmcache.protocol.frames import Frames, ItemScanner
+from shmcache._hot import Frames, ItemScanner
 from shmcache.protocol.items import Item, ListMeta
 from shmcache.protocol.options import ListOptions
 from shmcache.source import discovery

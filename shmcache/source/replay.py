@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from shmcache.protocol.frames import Frames
+from shmcache._hot import Frames
 from shmcache.protocol.items import GARBAGE, Item, ListMeta
 from shmcache.protocol.options import ListOptions
 from shmcache.protocol.status import Status

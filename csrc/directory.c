@@ -29,6 +29,7 @@
 #define FAN 32u
 #define LEVELS 12u /* of inner nodes: 60 bits */
 #define BUCKET_MAX 20u
+static_assert(BUCKET_MAX < 31, "one bit for each entry of a bucket");
 #define HEAD 16u
 #define INNER_SIZE (HEAD + FAN * 8u)
 
@@ -68,25 +69,51 @@ static uint64_t bucket_size(uint64_t count)
 
 /* ---- looking up (any process) --------------------------------------------------------- */
 
+/* Whole words of the block (V1); the key's bytes are private and are loaded where they lie. */
+static bool same_bytes(const struct shmc_span *span, const struct shmc_string *string,
+                       const uint8_t *key, size_t length)
+{
+    const uint8_t *block = span->base + string->block;
+    uint32_t first;
+    size_t done = 4; /* bytes beside the head */
+
+    if (length < 8)
+        return false; /* a key as short as that is in its word */
+    memcpy(&first, key, 4);
+    uint64_t differ = shmc_word_load(block) >> 32 ^ first;
+    for (; length - done >= 8; done += 8)
+        differ |= shmc_word_load(block + 4 + done) ^ load8(key + done);
+    if (done < length) { /* the last bytes, with zeros behind them in the block */
+        const unsigned left = (unsigned)(length - done);
+        differ |= shmc_word_load(block + 4 + done) ^ load8(key + length - 8) >> (8 * (8 - left));
+    }
+    return differ == 0;
+}
+
 static bool same_key(const struct shmc_span *span, shmc_word word, const uint8_t *key,
                      size_t length)
 {
     struct shmc_string string;
 
-    return shmc_string_open(span, word, &string) && string.length == length &&
-           shmc_string_compare(span, &string, 0, string.length, key) == 0;
+    if (length <= SHMC_SHORT_MAX)
+        return shmc_short_word(key, length) == word;
+    return shmc_string_open(span, word, &string) && string.block != 0 &&
+           string.length == length && same_bytes(span, &string, key, length);
 }
 
 /* The place of a key in a bucket; count if it is not there. The object is asked for while the
  * key is compared: who looks a key up reads the object next. */
-static uint64_t bucket_search(const struct shmc_span *span, shmc_offset bucket, uint64_t count,
-                              uint64_t hash, const uint8_t *key, size_t length)
+static inline uint64_t bucket_search(const struct shmc_span *span, shmc_offset bucket,
+                                     uint64_t count, uint64_t hash, const uint8_t *key,
+                                     size_t length)
 {
     const shmc_offset hashes = bucket + HEAD;
+    uint32_t found = 0;
 
-    for (uint64_t i = 0; i < count; i++) {
-        if (shmc_load_at(span, hashes + i * 8) != hash)
-            continue;
+    for (uint64_t i = 0; i < count; i++) /* all: an end that cannot be foretold costs more */
+        found |= (uint32_t)(shmc_load_at(span, hashes + i * 8) == hash) << i;
+    for (; found != 0; found &= found - 1) {
+        const uint64_t i = (uint64_t)__builtin_ctz(found);
         const shmc_word value = shmc_load_at(span, hashes + (2 * count + i) * 8);
         __builtin_prefetch(span->base + shmc_block_of(value));
         if (same_key(span, shmc_load_at(span, hashes + (count + i) * 8), key, length))

@@ -99,6 +99,20 @@ static uint32_t heads_before(const struct shmc_span *span, const struct shmc_nod
     return before;
 }
 
+/* Entries with one head: the keys that a binary search of them may compare in its first steps. */
+static void fetch_keys(const struct shmc_span *span, const struct shmc_tree_kind *kind,
+                       const struct shmc_node *node, uint32_t low, uint32_t high)
+{
+    for (uint32_t i = 1; i < 8; i++) {
+        const uint32_t at = low + (uint32_t)((uint64_t)(high - low) * i / 8);
+        const shmc_word word = shmc_node_word(span, node, kind->key_words, at);
+        if (!shmc_is_block(word))
+            continue;
+        __builtin_prefetch(span->base + shmc_block_of(word));
+        __builtin_prefetch(span->base + shmc_block_of(word) + 64);
+    }
+}
+
 static bool entry_order(const struct shmc_span *span, const struct shmc_tree_kind *kind,
                         const struct shmc_node *node, uint32_t index, const uint8_t *bytes,
                         size_t length, int *order)
@@ -130,6 +144,8 @@ enum shmc_status shmc_node_search(const struct shmc_span *span, const struct shm
 
     while (high < node->count && shmc_node_word(span, node, 0, high) == head)
         high++;
+    if (high - low > 4)
+        fetch_keys(span, kind, node, low, high);
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
         int order;

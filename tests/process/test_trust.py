@@ -25,6 +25,7 @@ from shmcache.errors import (
     ShmCacheError,
     UntrustedSegment,
 )
+from shmcache.segments import LAYOUT_VERSION
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as other users")
@@ -246,12 +247,12 @@ def test_what_is_no_file_is_refused_at_once(copied: Path, end: str, what: str) -
 HEADERS: list[tuple[str, str, int, bytes, type[Exception]]] = [
     # as drawn in layout.h
     ("magic", "data", 0, b"SHMCSOUP", CorruptSegment),
-    ("version", "data", 8, struct.pack("<I", 2), LayoutMismatch),
+    ("version", "data", 8, struct.pack("<I", LAYOUT_VERSION + 1), LayoutMismatch),
     ("signature", "data", 12, struct.pack("<I", 0), LayoutMismatch),
     ("instance", "data", 16, struct.pack("<Q", 1), LayoutMismatch),
     ("boot id", "data", 24, bytes(16), LayoutMismatch),
     ("magic", "seats", 0, bytes(8), CorruptSegment),
-    ("version", "seats", 8, struct.pack("<I", 2), LayoutMismatch),
+    ("version", "seats", 8, struct.pack("<I", LAYOUT_VERSION + 1), LayoutMismatch),
     ("signature", "seats", 12, struct.pack("<I", 0), LayoutMismatch),
     ("instance", "seats", 16, struct.pack("<Q", 1), LayoutMismatch),
     ("no seats", "seats", 24, struct.pack("<Q", 0), CorruptSegment),

@@ -36,22 +36,14 @@ static enum shmc_status pending_add(struct shmc_writer *writer,
     return SHMC_OK;
 }
 
-/* FNV-1a of metadata.uid: the shard key of Kubernetes' sharded watches. 0 without a uid. */
+/* FNV-1a of metadata.uid: the shard key of Kubernetes' sharded watches; of "" without a uid. */
 static uint64_t shard_of(const struct shmc_writer *writer, shmc_word value)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    uint8_t buffer[8];
-    size_t length;
     const shmc_word metadata =
         shmc_object_find(&writer->span, value, (const uint8_t *)"metadata", 8);
     const shmc_word uid = shmc_object_find(&writer->span, metadata, (const uint8_t *)"uid", 3);
 
-    if (shmc_tag(uid) != SHMC_TAG_SHORT && shmc_tag(uid) != SHMC_TAG_STRING)
-        return 0;
-    const uint8_t *bytes = shmc_word_bytes(writer, uid, buffer, &length);
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return hash;
+    return shmc_shard_hash(&writer->span, uid);
 }
 
 static bool key_valid(const uint8_t *key, size_t length, uint32_t *flags)

@@ -186,6 +186,15 @@ uint64_t shmc_string_be64(const struct shmc_span *span, const struct shmc_string
                           uint32_t start);
 uint64_t shmc_bytes_be64(const uint8_t *bytes, size_t length, size_t start);
 
+/* ---- scalar.c: what indices hold and selectors ask for ---------------------------------------- */
+
+#define SHMC_TEXT_MAX 32u
+/* The text of a number, true or false; 0: the word is none of them. Not ended by a NUL. */
+size_t shmc_number_text(const struct shmc_span *span, shmc_word word, char buffer[SHMC_TEXT_MAX]);
+/* FNV-1a, 64 bits, of a uid: what the ranges of a sharded watch (KEP-5866) are ranges of. A word
+ * that is no string stands for "". */
+uint64_t shmc_shard_hash(const struct shmc_span *span, shmc_word uid);
+
 /* ---- tree.c: searching -------------------------------------------------------------- */
 
 /* A tree's keys are one string word (primary) or two (index: value, then key). In memory they

@@ -19,7 +19,6 @@
  *
  * In the tree a value's bytes 0 and 1 are escaped, since NUL parts value from key.
  */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "writer.h"
@@ -63,59 +62,19 @@ static enum shmc_status emit_bytes(struct emit *emit, const uint8_t *bytes, size
     return shmc_list_push(&writer->heap, &emit->values, word);
 }
 
-/* The shortest digits that give the same double back, as JSON writes it, whatever the locale. */
-static size_t double_text(double number, char buffer[32])
-{
-    size_t length = 0;
-    bool plain = true;
-
-    for (int digits = 15; digits <= 17; digits++) {
-        length = (size_t)snprintf(buffer, 32, "%.*g", digits, number);
-        if (strtod(buffer, NULL) == number)
-            break;
-    }
-    for (size_t i = 0; i < length; i++) {
-        const char c = buffer[i];
-        const bool point = strchr("0123456789+-e", c) == NULL;
-        if (point)
-            buffer[i] = '.';
-        plain = plain && !point && c != 'e';
-    }
-    if (plain)
-        length += (size_t)snprintf(buffer + length, 32 - length, ".0");
-    return length;
-}
-
 /* The text of a scalar: its bytes, or its digits in `buffer`. NULL: it has none. */
-static const uint8_t *text_of(const struct shmc_writer *writer, shmc_word word, char buffer[32],
-                              size_t *length)
+static const uint8_t *text_of(const struct shmc_writer *writer, shmc_word word,
+                              char buffer[SHMC_TEXT_MAX], size_t *length)
 {
-    uint64_t kind = 0, bits = 0;
-
     if (shmc_tag(word) == SHMC_TAG_SHORT || shmc_tag(word) == SHMC_TAG_STRING)
         return shmc_word_bytes(writer, word, (uint8_t *)buffer, length);
-    if (word == SHMC_TRUE || word == SHMC_FALSE) {
-        *length = (size_t)snprintf(buffer, 32, word == SHMC_TRUE ? "true" : "false");
-    } else if (shmc_tag(word) == SHMC_TAG_INTEGER) {
-        *length = (size_t)snprintf(buffer, 32, "%lld", (long long)shmc_integer_value(word));
-    } else if (shmc_number_open(&writer->span, word, &kind, &bits)) {
-        double number;
-        memcpy(&number, &bits, sizeof(number));
-        if (kind == SHMC_NUMBER_DOUBLE)
-            *length = double_text(number, buffer);
-        else if (kind == SHMC_NUMBER_INT64)
-            *length = (size_t)snprintf(buffer, 32, "%lld", (long long)bits);
-        else
-            *length = (size_t)snprintf(buffer, 32, "%llu", (unsigned long long)bits);
-    } else {
-        return NULL;
-    }
-    return (const uint8_t *)buffer;
+    *length = shmc_number_text(&writer->span, word, buffer);
+    return *length != 0 ? (const uint8_t *)buffer : NULL;
 }
 
 static enum shmc_status emit_scalar(struct emit *emit, shmc_word word)
 {
-    char buffer[32];
+    char buffer[SHMC_TEXT_MAX];
     size_t length = 0;
     const uint8_t *text = text_of(emit->writer, word, buffer, &length);
 
@@ -133,7 +92,7 @@ static enum shmc_status emit_members(struct emit *emit, shmc_word word)
     if (!shmc_object_open(&writer->span, word, &object))
         return SHMC_CORRUPT;
     for (uint64_t i = 0; status == SHMC_OK && i < object.count; i++) {
-        char buffer[32];
+        char buffer[SHMC_TEXT_MAX];
         uint8_t short_key[8];
         size_t key_length, length = 0;
         const uint8_t *key = shmc_word_bytes(

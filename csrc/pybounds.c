@@ -18,17 +18,20 @@ void shmc_pybounds_init(struct shmc_pybounds *bounds)
 {
     shmc_pybytes_init(&bounds->start);
     shmc_pybytes_init(&bounds->stop);
+    shmc_pybytes_init(&bounds->prefix);
     bounds->has_stop = false;
     bounds->with_value = false;
     bounds->want = SHMC_WANT_VALUES;
     bounds->limit = 0;
     bounds->index = -1;
+    bounds->where = NULL;
 }
 
 void shmc_pybounds_free(struct shmc_pybounds *bounds)
 {
     shmc_pybytes_free(&bounds->start);
     shmc_pybytes_free(&bounds->stop);
+    shmc_pybytes_free(&bounds->prefix);
 }
 
 /* ---- composing tree keys -------------------------------------------------------------------- */
@@ -184,6 +187,19 @@ static int to_want(PyObject *object, void *to)
     return 0;
 }
 
+/* For "O&": None leaves NULL. */
+static int to_where(PyObject *object, void *to)
+{
+    if (object == Py_None)
+        return 1;
+    if (!PyObject_TypeCheck(object, &shmc_pywhere_type)) {
+        PyErr_SetString(PyExc_TypeError, "where is a Where, or None");
+        return 0;
+    }
+    *(PyObject **)to = object;
+    return 1;
+}
+
 /* For "O&": None leaves -1. */
 static int to_index(PyObject *object, void *to)
 {
@@ -201,14 +217,15 @@ static int to_index(PyObject *object, void *to)
 
 int shmc_pyscan_arguments(PyObject *args, PyObject *kwargs, struct shmc_pybounds *bounds)
 {
-    static char *names[] = {"index", "start", "stop", "prefix", "after", "limit", "want", NULL};
+    static char *names[] = {"index", "start", "stop",  "prefix", "after",
+                            "limit", "want",  "where", NULL};
     PyObject *start = Py_None, *stop = Py_None, *prefix = Py_None, *after = Py_None;
     Py_ssize_t limit = 0;
 
     bounds->want = SHMC_WANT_ITEMS;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O&OOOOnO&:scan", names, to_index,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O&OOOOnO&O&:scan", names, to_index,
                                      &bounds->index, &start, &stop, &prefix, &after, &limit,
-                                     to_want, &bounds->want))
+                                     to_want, &bounds->want, to_where, &bounds->where))
         return -1;
     bounds->with_value = bounds->index >= 0;
     if (set(set_start, bounds, start) < 0 || set(set_stop, bounds, stop) < 0 ||
@@ -217,23 +234,45 @@ int shmc_pyscan_arguments(PyObject *args, PyObject *kwargs, struct shmc_pybounds
     return set_limit(bounds, limit);
 }
 
-/* v NUL [after NUL] <= entries < v \1 */
+/* The keys of the value begin there, and all that are shown begin with it. */
+static int set_key_prefix(struct shmc_pybounds *bounds, PyObject *prefix)
+{
+    return append_str(&bounds->prefix, prefix, false) < 0 ||
+                   append_str(&bounds->start, prefix, false) < 0
+               ? -1
+               : 0;
+}
+
+static int set_key_after(struct shmc_pybounds *bounds, PyObject *value, PyObject *after)
+{
+    struct shmc_pybytes start;
+
+    shmc_pybytes_init(&start);
+    const bool made = append_str(&start, value, true) == 0 && append_byte(&start, 0) == 0 &&
+                      append_str(&start, after, false) == 0 && append_byte(&start, 0) == 0;
+    const int result = made ? raise_start(bounds, &start) : -1;
+    shmc_pybytes_free(&start);
+    return result;
+}
+
+/* v NUL [after NUL] <= entries < v \1; with a prefix of keys: v NUL prefix <= entries */
 int shmc_pyby_index_arguments(PyObject *args, PyObject *kwargs, struct shmc_pybounds *bounds)
 {
-    static char *names[] = {"index", "value", "after", "limit", "want", NULL};
-    PyObject *value, *after = Py_None;
+    static char *names[] = {"index", "value", "after", "limit", "want", "where", "prefix", NULL};
+    PyObject *value, *after = Py_None, *prefix = Py_None;
     Py_ssize_t limit = 0;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&U|OnO&:by_index", names, to_index,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&U|OnO&O&O:by_index", names, to_index,
                                      &bounds->index, &value, &after, &limit, to_want,
-                                     &bounds->want))
+                                     &bounds->want, to_where, &bounds->where, &prefix))
         return -1;
     if (append_str(&bounds->start, value, true) < 0 || assign(&bounds->stop, &bounds->start) < 0 ||
         append_byte(&bounds->start, 0) < 0 || append_byte(&bounds->stop, 1) < 0)
         return -1;
     bounds->has_stop = true;
-    if (after != Py_None &&
-        (append_str(&bounds->start, after, false) < 0 || append_byte(&bounds->start, 0) < 0))
+    if (prefix != Py_None && set_key_prefix(bounds, prefix) < 0)
+        return -1;
+    if (after != Py_None && set_key_after(bounds, value, after) < 0)
         return -1;
     return set_limit(bounds, limit);
 }

@@ -24,13 +24,15 @@
  *       def get(self, id: int, key: str, default=None) -> View
  *       def scan(self, id, index: int | None = None, start: str | None = None,
  *                stop: str | None = None, prefix: str | None = None, after=None,
- *                limit: int = 0, want: 'items' | 'keys' | 'values' = 'items') -> list
+ *                limit: int = 0, want: 'items' | 'keys' | 'values' = 'items',
+ *                where: Where | None = None) -> list       # a limit counts what where lets pass
  *           # primary tree: start <= key < stop; after: a key (exclusive)
  *           #   items (key, View), keys str, values View
  *           # index: start, stop and prefix are of the value; after: (value, key) (exclusive)
  *           #   items (value, key, View), keys (value, key), values View
  *       def by_index(self, id, index: int, value: str, after: str | None = None, limit: int = 0,
- *                    want='values') -> list      # values View, keys str, items (key, View)
+ *                    want='values', where=None, prefix: str | None = None) -> list
+ *           # prefix: of the keys; values View, keys str, items (key, View)
  *       def index_values(self, id, index: int, after: str | None = None, limit: int = 0,
  *                        prefix: str | None = None) -> list[str]
  *       def take(self, cursor, max, resources=None, shard=None) -> tuple[list[Delta], int]
@@ -48,6 +50,12 @@
  *       reader: Reader; root: Root | None; id: int
  *       # without a root: always the latest, StaleObjectError is retried inside
  *       # a key that is not a str is TypeError
+ *
+ *   class Where:                     # a selector, compiled; immutable to Python
+ *       def __init__(self, groups: tuple[tuple[head, tests], ...], shard: tuple[int, int] | None)
+ *           # head: tuple of keys that lead to a value; tests: tuple of (path, operator, values)
+ *           #   about that: in, notin, exists, !, gt, lt of the label path[0]; =, != of the values
+ *           #   that an index of the path (None: [*]) would hold
  *
  *   class Delta:                     # no public constructor
  *       number, generation, resource, shard: int; root: Root
@@ -148,7 +156,8 @@ int shmc_pyread_init(PyObject *module)
     if (PyModule_AddType(module, &shmc_pyreader_type) < 0 ||
         PyModule_AddType(module, &shmc_pyroot_type) < 0 ||
         PyModule_AddType(module, &shmc_pyresource_type) < 0 ||
-        PyModule_AddType(module, &shmc_pydelta_type) < 0 || PyType_Ready(&shmc_pyiter_type) < 0)
+        PyModule_AddType(module, &shmc_pydelta_type) < 0 ||
+        PyModule_AddType(module, &shmc_pywhere_type) < 0 || PyType_Ready(&shmc_pyiter_type) < 0)
         return -1;
     return shmc_pydelta_init(module);
 }

@@ -5,6 +5,7 @@
  *   pyroot.c      Root: one pinned generation and all questions to it
  *   pybounds.c    arguments of a scan -> where it starts and ends
  *   pyscan.c      a bounded walk over a tree, chunk by chunk
+ *   pywhere.c     Where: which objects of a walk are shown
  *   pyresource.c  Resource: look-ups by key, on the latest root or on one snapshot
  *   pyiter.c      iterators over one root
  *   pydelta.c     Delta
@@ -27,7 +28,7 @@
 #define SHMC_RETRIES 32u /* new roots tried by one look-up */
 #define SHMC_CHUNK 128u  /* entries copied before any object is created */
 
-extern PyTypeObject shmc_pyresource_type, shmc_pyiter_type, shmc_pydelta_type;
+extern PyTypeObject shmc_pyresource_type, shmc_pyiter_type, shmc_pydelta_type, shmc_pywhere_type;
 extern PyObject *shmc_hot_lapped; /* shmcache.errors.Lapped */
 
 /* ---- pyreader.c: a Root's life -------------------------------------------------------------- */
@@ -105,11 +106,13 @@ enum shmc_want { SHMC_WANT_ITEMS, SHMC_WANT_KEYS, SHMC_WANT_VALUES };
 struct shmc_pybounds {
     struct shmc_pybytes start; /* the first tree key; empty: from the beginning */
     struct shmc_pybytes stop;  /* primary: key, index: escaped value, exclusive; see has_stop */
+    struct shmc_pybytes prefix; /* of the keys of one index value; empty: all */
     bool has_stop;
     bool with_value; /* results carry the index value in front */
     enum shmc_want want;
     uint64_t limit; /* 0: none */
     int64_t index;  /* -1: the primary tree */
+    PyObject *where; /* borrowed: a Where; NULL: all */
 };
 void shmc_pybounds_init(struct shmc_pybounds *bounds);
 void shmc_pybounds_free(struct shmc_pybounds *bounds);
@@ -118,6 +121,13 @@ typedef int (*shmc_pyarguments)(PyObject *args, PyObject *kwargs, struct shmc_py
 int shmc_pyscan_arguments(PyObject *args, PyObject *kwargs, struct shmc_pybounds *bounds);
 int shmc_pyby_index_arguments(PyObject *args, PyObject *kwargs, struct shmc_pybounds *bounds);
 int shmc_pyindex_values_arguments(PyObject *args, PyObject *kwargs, struct shmc_pybounds *bounds);
+
+/* ---- pywhere.c ------------------------------------------------------------------------------ */
+
+/* Moves the entries whose objects (in this column) it shows to the front; how many. At most
+ * SHMC_CHUNK of them. Counts only after the root was settled. */
+size_t shmc_pywhere_keep(PyObject *where, const shmc_pyroot *root, struct shmc_entry *entries,
+                         unsigned column, size_t count);
 
 /* ---- pyscan.c ------------------------------------------------------------------------------- */
 
@@ -165,6 +175,9 @@ struct shmc_pydelta {
 };
 PyObject *shmc_pydelta_new(shmc_pyroot *root, const struct shmc_delta *at);
 int shmc_pydelta_init(PyObject *module);
+
+/* (i, n) or None: the hashes of that shard, both bounds inclusive. -1 with an exception set. */
+int shmc_pyshard_range(PyObject *shard, uint64_t *first, uint64_t *last);
 
 PyObject *shmc_pyroot_take(PyObject *self, PyObject *args, PyObject *kwargs);
 PyObject *shmc_pyreader_take(PyObject *self, PyObject *args, PyObject *kwargs);

@@ -76,6 +76,25 @@ static enum shmc_status cut(struct shmc_pyscan *scan)
     return SHMC_OK;
 }
 
+/* Keys of one value are in order, and the walk began at the prefix: behind it there is nothing. */
+static enum shmc_status cut_prefix(struct shmc_pyscan *scan)
+{
+    const struct shmc_pybytes *prefix = &scan->bounds->prefix;
+    struct shmc_string key;
+
+    for (size_t i = 0; prefix->length != 0 && i < scan->count; i++) {
+        if (!shmc_string_open(shmc_pyroot_span(scan->root), scan->entries[i].words[1], &key))
+            return SHMC_CORRUPT;
+        if (key.length >= prefix->length &&
+            shmc_string_compare(shmc_pyroot_span(scan->root), &key, 0, (uint32_t)prefix->length,
+                                prefix->at) == 0)
+            continue;
+        scan->count = i;
+        scan->ended = true;
+    }
+    return SHMC_OK;
+}
+
 /* An entry of an index names a key; its object comes from the same root's directory. */
 static enum shmc_status find_objects(struct shmc_pyscan *scan)
 {
@@ -95,7 +114,8 @@ static enum shmc_status find_objects(struct shmc_pyscan *scan)
 
 static enum shmc_status copy_chunk(struct shmc_pyscan *scan)
 {
-    const uint64_t room = scan->wanted < scan->chunk ? scan->wanted : scan->chunk;
+    const bool all = scan->bounds->where == NULL;
+    const uint64_t room = all && scan->wanted < scan->chunk ? scan->wanted : scan->chunk;
     enum shmc_status status = SHMC_OK;
 
     while (scan->count < room && status == SHMC_OK) {
@@ -110,9 +130,24 @@ static enum shmc_status copy_chunk(struct shmc_pyscan *scan)
         status = cut(scan);
     if (status == SHMC_OK && scan->count > scan->left)
         return SHMC_CORRUPT;
-    if (status == SHMC_OK && scan->bounds->index >= 0 && scan->bounds->want != SHMC_WANT_KEYS)
+    scan->left -= scan->count;
+    if (status == SHMC_OK && scan->bounds->index >= 0)
+        status = cut_prefix(scan);
+    if (status == SHMC_OK && scan->bounds->index >= 0 &&
+        (scan->bounds->want != SHMC_WANT_KEYS || !all))
         status = find_objects(scan);
     return status;
+}
+
+/* What the caller asked to see; the limit counts that alone. */
+static void sift(struct shmc_pyscan *scan)
+{
+    if (scan->bounds->where == NULL)
+        return;
+    scan->count = shmc_pywhere_keep(scan->bounds->where, scan->root, scan->entries,
+                                    scan->bounds->index < 0 ? 1 : 2, scan->count);
+    if (scan->count > scan->wanted)
+        scan->count = scan->wanted;
 }
 
 static int next_chunk(struct shmc_pyscan *scan)
@@ -122,12 +157,13 @@ static int next_chunk(struct shmc_pyscan *scan)
     if (scan->ended || scan->wanted == 0)
         return 0;
     const enum shmc_status status = copy_chunk(scan);
+    if (status == SHMC_OK)
+        sift(scan);
     if (shmc_pyroot_settle(scan->root, status, "walking a tree") < 0) {
         scan->count = 0;
         scan->ended = true;
         return -1;
     }
-    scan->left -= scan->count;
     scan->wanted -= scan->count;
     scan->chunk = SHMC_CHUNK;
     return 0;
@@ -162,7 +198,7 @@ int shmc_pyscan_open(struct shmc_pyscan *scan, shmc_pyroot *root,
     scan->wanted = bounds->limit != 0 ? bounds->limit : UINT64_MAX;
     scan->ended = false;
     scan->count = scan->position = 0;
-    scan->chunk = FIRST_CHUNK;
+    scan->chunk = bounds->where == NULL ? FIRST_CHUNK : SHMC_CHUNK;
     shmc_pybytes_init(&scan->key);
     if (tree_of(root, record, bounds->index, &top, &scan->left) < 0)
         return -1;
@@ -247,10 +283,12 @@ static PyObject *result_of(struct shmc_pyscan *scan, const struct shmc_entry *en
 
 PyObject *shmc_pyscan_next(struct shmc_pyscan *scan)
 {
-    if (scan->position == scan->count && next_chunk(scan) < 0)
-        return NULL;
-    if (scan->position == scan->count)
-        return NULL;
+    while (scan->position == scan->count) {
+        if (scan->ended || scan->wanted == 0 || next_chunk(scan) < 0)
+            return NULL;
+        if (PyErr_CheckSignals() < 0) /* nothing found may take long */
+            return NULL;
+    }
     /* Creating objects may run anything, another next() of the same iterator included. */
     const struct shmc_entry entry = scan->entries[scan->position++];
     return result_of(scan, &entry);

@@ -65,12 +65,12 @@ static int set_resources(struct filter *filter, PyObject *resources)
     return result < 0 || PyErr_Occurred() ? -1 : 0;
 }
 
-static int set_shard(struct filter *filter, PyObject *shard)
+int shmc_pyshard_range(PyObject *shard, uint64_t *first, uint64_t *last)
 {
     uint64_t i, n;
 
-    filter->first = 0;
-    filter->last = UINT64_MAX;
+    *first = 0;
+    *last = UINT64_MAX;
     if (shard == Py_None)
         return 0;
     if (!PyTuple_Check(shard)) {
@@ -84,8 +84,8 @@ static int set_shard(struct filter *filter, PyObject *shard)
         PyErr_SetString(PyExc_ValueError, "shard (i, n): 0 <= i < n");
         return -1;
     }
-    filter->first = (uint64_t)(((wide)i << 64) / n);
-    filter->last = (uint64_t)((((wide)i + 1) << 64) / n - 1); /* for i + 1 == n: 2^64 - 1 */
+    *first = (uint64_t)(((wide)i << 64) / n);
+    *last = (uint64_t)((((wide)i + 1) << 64) / n - 1); /* for i + 1 == n: 2^64 - 1 */
     return 0;
 }
 
@@ -105,7 +105,7 @@ static int parse(PyObject *args, PyObject *kwargs, struct request *request)
     request->max = (size_t)max;
     if (set_resources(&request->filter, resources) < 0)
         return -1;
-    return set_shard(&request->filter, shard);
+    return shmc_pyshard_range(shard, &request->filter.first, &request->filter.last);
 }
 
 /* ---- taking --------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, SupportsIndex, final, overload
+from typing import Any, Literal, SupportsIndex, TypeAlias, final, overload
 
 from shmcache.protocol.items import Item
 
@@ -51,6 +51,16 @@ class Delta:
     def unknown_final_state(self) -> bool: ...
     @property
     def root(self) -> Root: ...
+
+Test: TypeAlias = tuple[tuple[str | None, ...], str, tuple[str, ...]]
+
+@final
+class Where:
+    def __new__(
+        cls,
+        groups: tuple[tuple[tuple[str, ...], tuple[Test, ...]], ...],
+        shard: tuple[int, int] | None = None,
+    ) -> Where: ...
 
 @final
 class Reader:
@@ -106,6 +116,7 @@ class Root:
         after: str | tuple[str, str] | None = None,
         limit: int = 0,
         want: Literal["items", "keys", "values"] = "items",
+        where: Where | None = None,
     ) -> list[Any]: ...
     def by_index(
         self,
@@ -115,6 +126,8 @@ class Root:
         after: str | None = None,
         limit: int = 0,
         want: Literal["items", "keys", "values"] = "values",
+        where: Where | None = None,
+        prefix: str | None = None,
     ) -> list[Any]: ...
     def index_values(
         self,
@@ -166,6 +179,7 @@ class Resource:
         after: str | tuple[str, str] | None = None,
         limit: int = 0,
         want: Literal["items", "keys", "values"] = "items",
+        where: Where | None = None,
     ) -> list[Any]: ...
     def by_index(  # index: a number here, a name in CachedResource
         self,
@@ -174,6 +188,8 @@ class Resource:
         after: str | None = None,
         limit: int = 0,
         want: Literal["items", "keys", "values"] = "values",
+        where: Where | None = None,
+        prefix: str | None = None,
     ) -> list[Any]: ...
     def index_values(
         self,

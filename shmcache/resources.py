@@ -11,7 +11,10 @@ from shmcache.freshness import Fresh
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
+
+    from shmcache.listing import Fields, Labels, Plan
 
     Views = list[_hot.View]
     Strings = list[str]
@@ -27,15 +30,77 @@ class CachedResource(Fresh):
     _indices: dict[str, int]
 
     def list(
-        self, namespace: str | None = None, *, after: str | None = None, limit: int = 0
+        self,
+        namespace: str | None = None,
+        labels: Labels | None = None,
+        fields: Fields | None = None,
+        *,
+        after: str | None = None,
+        limit: int = 0,
+        shard: tuple[int, int] | None = None,
+        max_age: float | None = None,
+        fallback: Callable[[], Any] | None = None,
+        busy: bool = False,
     ) -> Views:
-        """The objects, of one namespace if given, in key order; `limit` of them behind `after`.
+        """The selected objects of one state, in key order; `limit` of them behind `after`.
 
-        To go on, pass the key of the last one as `after`.
+        `labels` is a selector, its text, or a dict; `fields` a selector or its text, of any paths;
+        `shard` (i, n) the i-th of n shards by UID. The best index is found: see explain(). To go
+        on, pass the key of the last one as `after`, within one snapshot. `max_age`: see too_old();
+        what is too old raises CacheTooOld, or is what `fallback()` gives.
         """
-        prefix = None if namespace is None else namespace + "/"
-        found: Views = self.scan(prefix=prefix, after=after, limit=limit, want="values")
-        return found
+        error = None if max_age is None else self.too_old(max_age, busy=busy)
+        if error is not None:
+            if fallback is None:
+                raise error
+            instead: Views = fallback()
+            return instead
+        if labels is None and fields is None and shard is None:
+            prefix = None if namespace is None else namespace + "/"
+            found: Views = self.scan(prefix=prefix, after=after, limit=limit, want="values")
+            return found
+        from shmcache import listing
+
+        wanted = listing.selection(namespace, labels, fields, shard)
+        return listing.select(self, wanted, after, limit)
+
+    def explain(
+        self,
+        namespace: str | None = None,
+        labels: Labels | None = None,
+        fields: Fields | None = None,
+        *,
+        shard: tuple[int, int] | None = None,
+    ) -> Plan:
+        """How list() would go about it now, and why."""
+        from shmcache import listing
+
+        return listing.plan(self, listing.selection(namespace, labels, fields, shard))
+
+    def owned_by(self, uid: str) -> Views:
+        """The objects with an owner of this UID, in key order.
+
+        Quick with an index on metadata.ownerReferences[*].uid; else everything is looked at.
+        """
+        from shmcache.protocol.fields import escape
+
+        return self.list(fields=f"metadata.ownerReferences[*].uid={escape(uid)}")
+
+    def owner_of(self, obj: Any) -> _hot.View | None:
+        """The owner of an object that is in this resource, the controlling one first; or None.
+
+        It must have the UID that the reference names: one made anew under the name is another.
+        """
+        metadata = obj["metadata"]
+        references = sorted(
+            metadata.get("ownerReferences") or (), key=lambda one: not one.get("controller")
+        )
+        for reference in references:
+            for key in (f"{metadata.get('namespace')}/{reference['name']}", reference["name"]):
+                found = self.get(key)
+                if found is not None and found["metadata"].get("uid") == reference["uid"]:
+                    return found
+        return None
 
     def range(
         self,

@@ -333,7 +333,7 @@ static void test_what_a_deletion_says(void)
     CHECK_EQUAL(3, count);
     CHECK_EQUAL(hash, deltas[0].shard);
     CHECK_EQUAL(hash, deltas[1].shard);
-    CHECK_EQUAL(0, deltas[2].shard);
+    CHECK_EQUAL(UINT64_C(0xcbf29ce484222325), deltas[2].shard); /* of "", as upstream */
     CHECK_EQUAL(SHMC_DELETED, deltas[1].kind);
     CHECK_EQUAL(SHMC_FLAG_UNKNOWN, deltas[1].flags);
     check_text("'the-version-of-it'", deltas[1].version);

@@ -1,0 +1,278 @@
+"""Which way to a list is the shortest, and the list itself.
+
+A selection is a namespace, a label selector, a field selector, a shard. There are several ways to
+what it selects, and each gives a little too much:
+
+    a key         namespace and metadata.name are both known: one look-up
+    an index      on metadata.labels, or on the very path of a label or field that must have a value
+    a namespace   the keys that begin with it
+    everything
+
+The way that ends first is taken (they are tried with growing limits where there are several); what
+it gives too much is sifted out by the core, before any object is made.
+"""
+
+from __future__ import annotations
+
+from shmcache import _hot
+from shmcache.errors import StaleObjectError
+from shmcache.protocol import fields as field_paths
+from shmcache.protocol.labels import DOUBLE_EQUALS, EQUALS, IN
+from shmcache.selectors import FieldSelector, LabelSelector
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    Shard = tuple[int, int]
+    Group = tuple[tuple[str, ...], tuple[_hot.Test, ...]]
+    Labels = str | LabelSelector | Mapping[str, str]
+    Fields = str | FieldSelector
+
+_LABELS = ("metadata", "labels")
+_ONE_OF = frozenset((EQUALS, DOUBLE_EQUALS, IN))
+_FIRST_LOOK, _WIDER = 16, 8  # how many entries of each way are counted at first, and how it grows
+_TRIES = 32  # of a union of index values, on as many roots
+_REMEMBERED = 256  # selections that were compiled
+
+
+class Selection:
+    """What to select, compiled once."""
+
+    __slots__ = ("fields", "labels", "namespace", "shard", "where")
+
+    def __init__(
+        self,
+        namespace: str | None,
+        labels: LabelSelector | None,
+        fields: FieldSelector | None,
+        shard: Shard | None,
+    ) -> None:
+        self.labels = labels
+        self.fields = fields
+        self.shard = shard
+        exact = fields.exact("metadata.namespace") if fields else None
+        self.namespace = exact or None if namespace is None else namespace
+        groups = (*_label_groups(labels), *_field_groups(fields))
+        self.where = _hot.Where(groups, shard) if groups or shard else None
+
+    @property
+    def prefix(self) -> str | None:
+        """What the keys begin with."""
+        return None if self.namespace is None else self.namespace + "/"
+
+
+_compiled: dict[tuple[object, ...], Selection] = {}
+
+
+def selection(
+    namespace: str | None, labels: Labels | None, fields: Fields | None, shard: Shard | None
+) -> Selection:
+    """The selection; InvalidSelector or TypeError for what is none. Texts are parsed once."""
+    asked = (namespace, _hashable(labels), fields, shard)
+    found = _compiled.get(asked)
+    if found is None:
+        found = Selection(namespace, _label_selector(labels), _field_selector(fields), shard)
+        if len(_compiled) >= _REMEMBERED:
+            _compiled.clear()
+        _compiled[asked] = found
+    return found
+
+
+def _hashable(labels: Labels | None) -> object:
+    if labels is None or isinstance(labels, (str, LabelSelector)):
+        return labels
+    if not hasattr(labels, "items"):
+        raise TypeError(f"labels are a selector, its text or a dict, not {labels!r}")
+    return frozenset(labels.items())
+
+
+def _label_selector(labels: Labels | None) -> LabelSelector | None:
+    if labels is None or isinstance(labels, LabelSelector):
+        return labels
+    return LabelSelector.parse(labels) if isinstance(labels, str) else LabelSelector.of(labels)
+
+
+def _field_selector(fields: Fields | None) -> FieldSelector | None:
+    if fields is None or isinstance(fields, FieldSelector):
+        return fields
+    return FieldSelector.parse(fields)
+
+
+def _label_groups(labels: LabelSelector | None) -> Iterator[Group]:
+    if labels:
+        tests = []
+        for requirement in labels.requirements:
+            operator = IN if requirement.operator in _ONE_OF else requirement.operator
+            operator = "notin" if operator == "!=" else operator
+            tests.append(((requirement.key,), operator, requirement.values))
+        yield _LABELS, tuple(tests)
+
+
+def _field_groups(fields: FieldSelector | None) -> Iterator[Group]:
+    for requirement in fields.requirements if fields else ():
+        steps = field_paths.steps_of(requirement.key)
+        cut = steps.index(None) if None in steps else len(steps)
+        head = tuple(step for step in steps[:cut] if step is not None)
+        yield head, ((steps[cut:], requirement.operator, requirement.values),)
+
+
+# ---- ways ----------------------------------------------------------------------------------------
+
+
+class Way:
+    """One way to a list: of these values of an index, of a prefix of the keys, or everything."""
+
+    __slots__ = ("index", "key", "name", "values")
+
+    def __init__(
+        self,
+        name: str,
+        index: int = -1,
+        values: tuple[str, ...] = (),
+        key: str | None = None,
+    ) -> None:
+        self.name = name
+        self.index = index
+        self.values = values
+        self.key = key
+
+    def keys(self, resource: _hot.Resource, prefix: str | None, limit: int) -> int:
+        """How many keys it leads to, counted up to a limit."""
+        if self.index < 0:
+            return len(resource.scan(prefix=prefix, limit=limit, want="keys"))
+        found = 0
+        for value in self.values:
+            left = limit - found
+            if left > 0:
+                keys = _hot.Resource.by_index
+                found += len(
+                    keys(resource, self.index, value, prefix=prefix, limit=left, want="keys")
+                )
+        return found
+
+    def items(
+        self, resource: _hot.Resource, wanted: Selection, after: str | None, limit: int
+    ) -> list[Any]:
+        """The objects, sorted by key. One call, or (for several values) one root."""
+        by_index, prefix, where = _hot.Resource.by_index, wanted.prefix, wanted.where
+        if self.key is not None:
+            return _one(resource, self.key, wanted, after)
+        if self.index < 0:
+            return resource.scan(
+                prefix=prefix, after=after, limit=limit, want="values", where=where
+            )
+        if len(self.values) == 1:
+            return by_index(
+                resource, self.index, self.values[0], after, limit, "values", where, prefix
+            )
+        merged: dict[str, Any] = {}
+        for value in self.values:
+            merged.update(
+                by_index(resource, self.index, value, after, limit, "items", where, prefix)
+            )
+        ordered = sorted(merged, key=str.encode)
+        return [merged[key] for key in (ordered[:limit] if limit else ordered)]
+
+
+def _one(resource: _hot.Resource, key: str, wanted: Selection, after: str | None) -> list[Any]:
+    if after is not None and key.encode() <= after.encode():
+        return []
+    return resource.scan(start=key, stop=key + "\0", want="values", where=wanted.where)
+
+
+def ways_to(wanted: Selection, indices: list[tuple[str, str | None, int]]) -> list[Way]:
+    """All ways, the widest last. `indices`: name, path and count of each, as record() has them."""
+    name = wanted.fields.exact("metadata.name") if wanted.fields else None
+    if name and wanted.namespace is not None:
+        key = f"{wanted.namespace}/{name}"
+        return [Way(f"key {key}", key=key)]
+    found = []
+    for number, (index, path, _) in enumerate(indices):
+        if path is not None:
+            found += [
+                Way(f"index {index} = {' or '.join(values)}", number, values)
+                for values in _values_in(field_paths.steps_of(path), wanted)
+            ]
+    if wanted.namespace is not None:
+        found.append(Way(f"namespace {wanted.namespace}"))
+    return found or [Way("everything")]
+
+
+def _values_in(steps: tuple[str | None, ...], wanted: Selection) -> Iterator[tuple[str, ...]]:
+    """Values of an index of this path, one of which each selected object must have."""
+    for requirement in wanted.labels.requirements if wanted.labels else ():
+        if requirement.operator in _ONE_OF:
+            if steps == _LABELS:
+                yield tuple(f"{requirement.key}={value}" for value in requirement.values)
+            elif steps == (*_LABELS, requirement.key):
+                yield requirement.values
+    for requirement in wanted.fields.requirements if wanted.fields else ():
+        something = requirement.operator == EQUALS and requirement.values[0]
+        if something and steps == field_paths.steps_of(requirement.key):
+            yield requirement.values
+
+
+class Plan:
+    """Which way a list goes, and why: what explain() gives. str() is for people."""
+
+    __slots__ = ("others", "sifted", "way", "why")
+
+    def __init__(self, way: Way, others: list[Way], why: str, *, sifted: bool) -> None:
+        self.way = way
+        self.others = others
+        self.why = why
+        self.sifted = sifted
+
+    @property
+    def uses(self) -> str:
+        """The way taken: "index node = n-7", "namespace prod", "key prod/web-0", "everything"."""
+        return self.way.name
+
+    def __str__(self) -> str:
+        rest = ", sifted by the selectors" if self.sifted else ""
+        return f"{self.way.name}{rest} ({self.why})"
+
+    def __repr__(self) -> str:
+        return f"<shmcache.Plan: {self}>"
+
+
+def plan(resource: _hot.Resource, wanted: Selection) -> Plan:
+    """The way that ends first."""
+    ways = ways_to(wanted, resource.record()["indices"])
+    if len(ways) == 1:
+        only = "there is no index for it" if ways[0].name == "everything" else "the only way"
+        if wanted.where is None:
+            only = "nothing else is asked"
+        return Plan(ways[0], [], only, sifted=wanted.where is not None)
+    limit, counts = _FIRST_LOOK, [0] * len(ways)
+    while True:
+        counts = [way.keys(resource, wanted.prefix, limit) for way in ways]
+        least = min(counts)
+        if least < limit:
+            break
+        limit *= _WIDER
+    best = ways[counts.index(least)]
+    others = [way for way in ways if way is not best]
+    why = f"{least} entries; " + ", ".join(
+        f"{way.name}: {'at least ' if count >= limit else ''}{count}"
+        for way, count in zip(ways, counts, strict=True)
+        if way is not best
+    )
+    return Plan(best, others, why, sifted=wanted.where is not None)
+
+
+def select(resource: _hot.Resource, wanted: Selection, after: str | None, limit: int) -> list[Any]:
+    """The selected objects of one state, sorted by key: `limit` of them behind `after`."""
+    way = plan(resource, wanted).way
+    if len(way.values) < 2 or resource.root is not None:
+        return way.items(resource, wanted, after, limit)
+    for _ in range(_TRIES):
+        at = _hot.Resource(resource.reader, resource.id, resource.reader.root())
+        try:
+            return way.items(at, wanted, after, limit)
+        except StaleObjectError:  # so much was written meanwhile: on a newer root
+            continue
+    at = _hot.Resource(resource.reader, resource.id, resource.reader.root())
+    return way.items(at, wanted, after, limit)

@@ -82,7 +82,8 @@ class FakeSource:
         """With one, it ignores the limit at version "0"; without, it never does."""
         self.batch = 1000
         """Items that a watch gives at once."""
-        self._history: list[Change] = []
+        self.history: list[Change] = []
+        """All that ever happened to the objects, also what watches are not told any more."""
         self._oldest = version  # a watch can begin here, not before
         self._tokens: dict[str, tuple[int, list[Item]]] = {}
         self._refusals: deque[tuple[str, Failure | None]] = deque()
@@ -130,7 +131,7 @@ class FakeSource:
 
     def _record(self, kind: str, key: str, raw: bytes, *, announced: bool) -> str:
         self.version += 1
-        self._history.append(Change(self.version, kind, key, raw, announced))
+        self.history.append(Change(self.version, kind, key, raw, announced))
         if kind == "DELETED":
             del self.objects[key]
         else:
@@ -168,9 +169,9 @@ class FakeSource:
         with self._changed:
             if version > self.version:
                 raise ValueError("a backup is of the past")
-            self._history = [change for change in self._history if change.version <= version]
+            self.history = [change for change in self.history if change.version <= version]
             self.objects = {}
-            for change in self._history:
+            for change in self.history:
                 if change.type == "DELETED":
                     del self.objects[change.key]
                 else:
@@ -261,8 +262,8 @@ class FakeSource:
         """The changes after it; None if it is older than the history (R-AS-09)."""
         if version < self._oldest:
             return None
-        first = bisect_right(self._history, version, key=lambda change: change.version)
-        return self._history[first:]
+        first = bisect_right(self.history, version, key=lambda change: change.version)
+        return self.history[first:]
 
     def item(self, kind: str, key: str, raw: bytes) -> Item:
         """An object as an item of this type."""

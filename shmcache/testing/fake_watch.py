@@ -101,9 +101,10 @@ class FakeWatch:
         self._dead = True
 
     def say(self, *items: Item) -> None:
-        """These items come next, true or not."""
+        """These items come next, true or not; unless its last word is said."""
         self._catch_up(self._source.clock())
-        self._ready.extend(items)
+        if not (self._closing or self._dead):
+            self._ready.extend(items)
 
     def babble(self, line: bytes = b'{"type":"ADD') -> None:
         """A line that is no event."""

@@ -36,13 +36,19 @@ static enum shmc_status pending_add(struct shmc_writer *writer,
     return SHMC_OK;
 }
 
-/* FNV-1a of metadata.uid: the shard key of Kubernetes' sharded watches; of "" without a uid. */
-static uint64_t shard_of(const struct shmc_writer *writer, shmc_word value)
+/* metadata.uid, or SHMC_NOTHING if there is no such string. */
+static shmc_word uid_of(const struct shmc_writer *writer, shmc_word value)
 {
     const shmc_word metadata =
         shmc_object_find(&writer->span, value, (const uint8_t *)"metadata", 8);
     const shmc_word uid = shmc_object_find(&writer->span, metadata, (const uint8_t *)"uid", 3);
 
+    return shmc_tag(uid) == SHMC_TAG_SHORT || shmc_tag(uid) == SHMC_TAG_STRING ? uid : SHMC_NOTHING;
+}
+
+/* FNV-1a of a uid: the shard key of Kubernetes' sharded watches; of "" without a uid. */
+static uint64_t shard_of(const struct shmc_writer *writer, shmc_word uid)
+{
     return shmc_shard_hash(&writer->span, uid);
 }
 
@@ -123,14 +129,17 @@ static enum shmc_status put_words(struct shmc_writer *writer, uint32_t id,
     }
     if (status != SHMC_OK || silent)
         return status;
+    const shmc_word uid = uid_of(writer, entry->words[1]);
+    const bool recreated = existed && uid != uid_of(writer, old.words[1]);
     const struct shmc_pending change = {
         .resource = id,
         .kind = existed ? SHMC_MODIFIED : SHMC_ADDED,
         .key = existed ? old.words[0] : entry->words[0],
+        .flags = recreated ? SHMC_FLAG_RECREATED : 0,
         .version = version_of(writer, entry->words[2]),
         .old_value = old.words[1],
         .new_value = entry->words[1],
-        .shard = shard_of(writer, entry->words[1]),
+        .shard = shard_of(writer, uid),
         .charge = 64 + (existed ? replaced_bytes(writer, old.words[1]) : 0),
     };
     writer->fresh_bytes = 0;
@@ -278,7 +287,7 @@ static enum shmc_status delete_words(struct shmc_writer *writer, uint32_t id, co
         .key = old.words[0],
         .version = version,
         .old_value = old.words[1],
-        .shard = shard_of(writer, old.words[1]),
+        .shard = shard_of(writer, uid_of(writer, old.words[1])),
         .charge = shmc_exclusive_bytes(writer, old.words[1]) + 64,
     };
     return status == SHMC_OK ? pending_add(writer, &change) : status;

@@ -154,6 +154,7 @@ static_assert(sizeof(struct shmc_super) <= SHMC_RING_OFFSET, "the superblock is 
 #define SHMC_DELETED 3u
 #define SHMC_RELIST 4u          /* too many changes to list: take the difference */
 #define SHMC_FLAG_UNKNOWN 1u    /* a deletion that was found, not seen: last state unknown */
+#define SHMC_FLAG_RECREATED 2u  /* modified, and the new object has another uid */
 
 struct shmc_slot {
     shmc_atomic stamp;      /* n + 1 while delta n is whole */

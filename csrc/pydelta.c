@@ -122,6 +122,11 @@ static PyObject *delta_unknown(PyObject *self, void *Py_UNUSED(unused))
     return PyBool_FromLong(((struct shmc_pydelta *)self)->at.flags & SHMC_FLAG_UNKNOWN);
 }
 
+static PyObject *delta_recreated(PyObject *self, void *Py_UNUSED(unused))
+{
+    return PyBool_FromLong(((struct shmc_pydelta *)self)->at.flags & SHMC_FLAG_RECREATED);
+}
+
 static PyObject *delta_repr(PyObject *self)
 {
     const struct shmc_delta *at = &((struct shmc_pydelta *)self)->at;
@@ -159,6 +164,8 @@ static PyGetSetDef delta_properties[] = {
     {"root", delta_root, NULL, "That the ring was read through.", NULL},
     {"unknown_final_state", delta_unknown, NULL,
      "A deletion that was found and not seen: old may not be the last state.", NULL},
+    {"recreated", delta_recreated, NULL,
+     "Modified, and new has another uid: old was deleted, unseen.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -61,7 +61,16 @@
  *       number, generation, resource, shard: int; root: Root
  *       kind: 'ADDED' | 'MODIFIED' | 'DELETED' | 'RELIST'; unknown_final_state: bool
  *       key: str | None; version: str | None; old: View | None; new: View | None
+ *       recreated: bool                # MODIFIED, and the uids of old and new differ
  *       # made when asked for: StaleObjectError is possible there
+ *
+ *   class Delivered:                 # what handlers were told: pydelivered.c
+ *       def advance(self, root: Root, id: int) -> None
+ *       def difference(self, since, mark=-1, first=0, last=2**64-1, after=None, upto=None) -> list
+ *           # (key, alive, told, uid, version), sorted
+ *       def mark(self, key, bit, position), unmark(self, key, bit), clear(self, bit)
+ *       def trim(self, spans: list[tuple[int, int]], tail: int)
+ *       position, offset, instance, ended, scans, bytes: int; len() is the objects known
  *
  *   Lapped has position (= root.head) and root: take the difference against that root, then
  *   go on from its head. resources: ids; a RELIST mark passes every shard.
@@ -157,7 +166,8 @@ int shmc_pyread_init(PyObject *module)
         PyModule_AddType(module, &shmc_pyroot_type) < 0 ||
         PyModule_AddType(module, &shmc_pyresource_type) < 0 ||
         PyModule_AddType(module, &shmc_pydelta_type) < 0 ||
-        PyModule_AddType(module, &shmc_pywhere_type) < 0 || PyType_Ready(&shmc_pyiter_type) < 0)
+        PyModule_AddType(module, &shmc_pywhere_type) < 0 ||
+        PyModule_AddType(module, &shmc_pydelivered_type) < 0 || PyType_Ready(&shmc_pyiter_type) < 0)
         return -1;
     return shmc_pydelta_init(module);
 }

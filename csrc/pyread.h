@@ -10,6 +10,7 @@
  *   pyiter.c      iterators over one root
  *   pydelta.c     Delta
  *   pytake.c      batches of them from the ring
+ *   pydelivered.c Delivered: what handlers were told, and what they still have to be told
  *   pyread.c      bytes of keys, records, one look-up
  *
  * How an answer is made (rules H1 and V1-V4)
@@ -28,7 +29,8 @@
 #define SHMC_RETRIES 32u /* new roots tried by one look-up */
 #define SHMC_CHUNK 128u  /* entries copied before any object is created */
 
-extern PyTypeObject shmc_pyresource_type, shmc_pyiter_type, shmc_pydelta_type, shmc_pywhere_type;
+extern PyTypeObject shmc_pyresource_type, shmc_pyiter_type, shmc_pydelta_type,
+    shmc_pywhere_type, shmc_pydelivered_type;
 extern PyObject *shmc_hot_lapped; /* shmcache.errors.Lapped */
 
 /* ---- pyreader.c: a Root's life -------------------------------------------------------------- */

@@ -4,7 +4,8 @@
  *   ring --> batch[SHMC_BATCH] --> settle --> filter --> Delta objects
  *
  * The filter looks at the copied slot only: what a consumer does not want costs it no
- * object. A RELIST mark says "take the difference" and passes every shard.
+ * object. A RELIST mark says "take the difference" and passes every shard; so does a delta
+ * whose two objects have different uids, since they may belong to different shards.
  *
  * Shards are KEP-5866's: the space of 64-bit hashes is cut into n contiguous ranges,
  * shard i of n has floor(i * 2^64 / n) <= hash < floor((i + 1) * 2^64 / n).
@@ -116,7 +117,7 @@ static bool passes(const struct filter *filter, const struct shmc_delta *delta)
 
     if (filter->by_resource && (filter->resources[delta->resource / 64] & bit) == 0)
         return false;
-    return delta->kind == SHMC_RELIST ||
+    return delta->kind == SHMC_RELIST || delta->flags & SHMC_FLAG_RECREATED ||
            (delta->shard >= filter->first && delta->shard <= filter->last);
 }
 

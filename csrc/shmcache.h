@@ -246,6 +246,11 @@ enum shmc_status shmc_wait(struct shmc_reader *reader, uint64_t interest, uint64
 /* The same, and also until the state or the version of a resource in `progress` changed. */
 enum shmc_status shmc_wait_progress(struct shmc_reader *reader, uint64_t interest,
                                     uint64_t progress, uint64_t seen, int64_t timeout_ns);
+/* The same, unless shmc_wake_self() was called since shmc_reader_wakes() said `wakes`: so that who
+ * decides to sleep, and is told not to before he does, is not left asleep. */
+uint64_t shmc_reader_wakes(const struct shmc_reader *reader);
+enum shmc_status shmc_wait_unless(struct shmc_reader *reader, uint64_t interest, uint64_t progress,
+                                  uint64_t seen, uint64_t wakes, int64_t timeout_ns);
 /* Ends the sleep of every thread of this process in shmc_wait (they see TIMEOUT or OK). */
 void shmc_wake_self(struct shmc_reader *reader);
 /* cffi: end */

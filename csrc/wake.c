@@ -146,10 +146,8 @@ static void leave(struct shmc_reader *reader)
 }
 
 static enum shmc_status await(struct shmc_reader *reader, struct wanted wanted, uint64_t seen,
-                              uint64_t deadline_ns)
+                              uint64_t wakes, uint64_t deadline_ns)
 {
-    const uint64_t wakes = shmc_load_acquire(&reader->wakes);
-
     for (;;) {
         const uint32_t number = announce(reader, wanted); /* W4 */
         SHMC_UNLESS(NO_READER_FENCE, shmc_fence_full());    /* W5, W7 */
@@ -176,6 +174,18 @@ enum shmc_status shmc_wait(struct shmc_reader *reader, uint64_t interest, uint64
 enum shmc_status shmc_wait_progress(struct shmc_reader *reader, uint64_t interest,
                                     uint64_t progress, uint64_t seen, int64_t timeout_ns)
 {
+    return shmc_wait_unless(reader, interest, progress, seen, shmc_reader_wakes(reader),
+                            timeout_ns);
+}
+
+uint64_t shmc_reader_wakes(const struct shmc_reader *reader)
+{
+    return shmc_load_acquire(&reader->wakes);
+}
+
+enum shmc_status shmc_wait_unless(struct shmc_reader *reader, uint64_t interest, uint64_t progress,
+                                  uint64_t seen, uint64_t wakes, int64_t timeout_ns)
+{
     const struct wanted wanted = {.interest = interest, .progress = progress};
     uint64_t deadline_ns = FOREVER_NS;
 
@@ -190,7 +200,7 @@ enum shmc_status shmc_wait_progress(struct shmc_reader *reader, uint64_t interes
     if (timeout_ns > 0 && (uint64_t)timeout_ns < FOREVER_NS / 2)
         deadline_ns = shmc_monotonic_ns() + (uint64_t)timeout_ns;
     enter(reader);
-    const enum shmc_status status = await(reader, wanted, seen, deadline_ns);
+    const enum shmc_status status = await(reader, wanted, seen, wakes, deadline_ns);
     leave(reader);
     return status;
 }

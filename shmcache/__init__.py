@@ -35,9 +35,11 @@ from shmcache.follow import Cursor
 from shmcache.reader import Cache, attach
 from shmcache.resources import CachedResource
 from shmcache.snapshot import Snapshot
+from shmcache.tombstone import Tombstone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from shmcache.handlers import Registration
     from shmcache.selectors import FieldSelector, LabelSelector
     from shmcache.settings import Resource
     from shmcache.staging import Staged
@@ -64,6 +66,7 @@ __all__ = [
     "LayoutMismatch",
     "LimitExceeded",
     "ListView",
+    "Registration",
     "Resource",
     "SegmentNotFound",
     "ShmCacheError",
@@ -71,6 +74,7 @@ __all__ = [
     "SourceError",
     "Staged",
     "StaleObjectError",
+    "Tombstone",
     "UnsupportedValue",
     "UntrustedSegment",
     "View",
@@ -80,6 +84,7 @@ __all__ = [
 ]
 
 _LATE = {
+    "Registration": "shmcache.handlers",
     "FieldSelector": "shmcache.selectors",
     "LabelSelector": "shmcache.selectors",
     "Resource": "shmcache.settings",

@@ -77,6 +77,8 @@ if TYPE_CHECKING:
         shmc_reader_pins: Callable[[ReaderHandle], int]
         shmc_reader_report: Callable[[ReaderHandle, int, int, int], None]
         shmc_wait: Callable[[ReaderHandle, int, int, int], int]
+        shmc_reader_wakes: Callable[[ReaderHandle], int]
+        shmc_wait_unless: Callable[[ReaderHandle, int, int, int, int, int], int]
         shmc_wait_progress: Callable[[ReaderHandle, int, int, int, int], int]
         shmc_wake_self: Callable[[ReaderHandle], None]
 

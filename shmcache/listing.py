@@ -73,7 +73,7 @@ def selection(
     asked = (namespace, _hashable(labels), fields, shard)
     found = _compiled.get(asked)
     if found is None:
-        found = Selection(namespace, _label_selector(labels), _field_selector(fields), shard)
+        found = Selection(namespace, label_selector(labels), field_selector(fields), shard)
         if len(_compiled) >= _REMEMBERED:
             _compiled.clear()
         _compiled[asked] = found
@@ -88,13 +88,15 @@ def _hashable(labels: Labels | None) -> object:
     return frozenset(labels.items())
 
 
-def _label_selector(labels: Labels | None) -> LabelSelector | None:
+def label_selector(labels: Labels | None) -> LabelSelector | None:
+    """The selector that labels stand for."""
     if labels is None or isinstance(labels, LabelSelector):
         return labels
     return LabelSelector.parse(labels) if isinstance(labels, str) else LabelSelector.of(labels)
 
 
-def _field_selector(fields: Fields | None) -> FieldSelector | None:
+def field_selector(fields: Fields | None) -> FieldSelector | None:
+    """The selector that fields stand for."""
     if fields is None or isinstance(fields, FieldSelector):
         return fields
     return FieldSelector.parse(fields)

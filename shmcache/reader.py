@@ -23,8 +23,10 @@ from shmcache.snapshot import Snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Self
+
+    from shmcache.informer import Informer
 
 _POLL_SECONDS = 0.02  # for a cache that does not exist yet: there is nothing to sleep on
 
@@ -116,6 +118,7 @@ class Cache:
         self._reader = _hot.Reader(self._address, attachment, attachment.release)
         self._ids: dict[str, int] = {}
         self._known: dict[str, CachedResource] = {}
+        self._informer: Informer | None = None
 
     @property
     def name(self) -> str:
@@ -155,7 +158,9 @@ class Cache:
         """The resource, always in its latest state. KeyError if the cache has none of the name."""
         found = self._known.get(resource)
         if found is None:
-            found = self._known[resource] = CachedResource(self._reader, self._id(resource))
+            found = CachedResource(self._reader, self._id(resource))
+            found.cache = self
+            self._known[resource] = found
         return found
 
     def __contains__(self, resource: object) -> bool:
@@ -222,6 +227,13 @@ class Cache:
         interest = waiting.EVERYTHING if wanted is None else waiting.bits(wanted)
         return waiting.sleep(self._reader, interest, 0, since, timeout)
 
+    def sleep(
+        self, resource: str, since: int, timeout: float | None, unless: Callable[[], bool]
+    ) -> bool:
+        """wait() for one resource. Does not begin if `unless()`, and wake() surely ends it then."""
+        interest = 1 << (self._id(resource) & 63)
+        return waiting.sleep(self._reader, interest, 0, since, timeout, unless=unless)
+
     def wake(self) -> None:
         """Ends every wait() of this process now, as if its time were over; from any thread."""
         lib.shmc_wake_self(self._use())
@@ -232,12 +244,40 @@ class Cache:
             return None
         return frozenset(map(self._id, [resources] if isinstance(resources, str) else resources))
 
+    # ---- handlers ------------------------------------------------------------------------------
+
+    @property
+    def informer(self) -> Informer:
+        """What runs the registrations; made when first asked for."""
+        if self._informer is None:
+            from shmcache.informer import Informer
+
+            self._informer = Informer(self)
+        self._informer.here()
+        return self._informer
+
+    def look(self, resource: str) -> tuple[_hot.Root, int]:
+        """The latest state, and the resource's number there."""
+        return self._reader.root(), self._id(resource)
+
+    def start(self) -> None:
+        """Calls the handlers from now on, each registration in a thread. May be repeated."""
+        self.informer.start()
+
+    def run(self) -> None:
+        """start(), until close() or SIGTERM or SIGINT; then ends in order. In the main thread."""
+        from shmcache.foreground import run
+
+        run(self)
+
     # ---- the end -------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Ends the attachment: all that came from it raises ClosedError from now on. Idempotent."""
         if self._reader.closed:
             return
+        if self._informer is not None:
+            self._informer.stop()
         handle = self._attachment.use()
         try:
             self._reader.close()

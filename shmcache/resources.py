@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from shmcache.handlers import OnAdd, OnDelete, OnUpdate, Registration
     from shmcache.listing import Fields, Labels, Plan
+    from shmcache.reader import Cache
 
     Views = list[_hot.View]
     Strings = list[str]
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
 class CachedResource(Fresh):
     """A read-only mapping of keys to views, ordered by key, with indices."""
 
-    __slots__ = ("_indices",)
+    __slots__ = ("_indices", "cache")
 
     _indices: dict[str, int]
+    cache: Cache
+    """Whose latest state it shows; not set on what a snapshot gave."""
 
     def list(
         self,
@@ -155,6 +159,45 @@ class CachedResource(Fresh):
         except KeyError:
             known = ", ".join(self._indices) or "none"
             raise KeyError(f"{self.name} has the indices {known}, not {index!r}") from None
+
+    # ---- handlers ------------------------------------------------------------------------------
+
+    def add_handler(
+        self,
+        on_add: OnAdd | None = None,
+        on_update: OnUpdate | None = None,
+        on_delete: OnDelete | None = None,
+        *,
+        labels: Labels | None = None,
+        fields: Fields | None = None,
+        namespace: str | None = None,
+        resync: float | None = None,
+        shard: tuple[int, int] | None = None,
+        name: str | None = None,
+    ) -> Registration:
+        """Calls these for every change, after one on_add for each object there is (G11).
+
+            on_add(obj, initial)           initial: part of the first content, not news
+            on_update(old, new)
+            on_delete(obj, unknown)        unknown: the end was found, not seen
+
+        Only what the selectors, the namespace and the shard (i, n) let through: an object that
+        begins to match is added, one that ends to match is deleted. What cannot be had any more is
+        a Tombstone. `resync`: seconds, after which all is told again, as updates from `new` to
+        `new`. Nothing is called before cache.start() or cache.run().
+        """
+        from shmcache.registering import add_handler
+
+        return add_handler(
+            self,
+            (on_add, on_update, on_delete),
+            labels=labels,
+            fields=fields,
+            namespace=namespace,
+            resync=resync,
+            shard=shard,
+            name=name,
+        )
 
     def __repr__(self) -> str:
         return f"<shmcache.CachedResource {self.name}: {len(self)} objects>"

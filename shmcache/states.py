@@ -6,3 +6,18 @@ ABSENT, LISTING, SYNCED, RETRYING, STALED, EXCEEDED = range(6)
 
 NAMES = ("absent", "listing", "synced", "retrying", "stale", "exceeded")
 """What people read, by state."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+
+def has_content(record: Mapping[str, Any]) -> bool:
+    """Whether a resource's record shows a whole content, be it old: it was listed once.
+
+    A writer that never sets states says so by objects, or by a version.
+    """
+    if record["state"] == ABSENT:
+        return bool(record["version"] or record["count"])
+    return record["state"] == SYNCED or bool(record["version"])

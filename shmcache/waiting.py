@@ -43,17 +43,27 @@ def attachment(reader: _hot.Reader) -> Any:
 
 
 def sleep(
-    reader: _hot.Reader, interest: int, progress: int, since: int, timeout: float | None
+    reader: _hot.Reader,
+    interest: int,
+    progress: int,
+    since: int,
+    timeout: float | None,
+    *,
+    unless: Callable[[], bool] | None = None,
 ) -> bool:
-    """Until a generation after `since` brought something waited for; False if the time is over."""
+    """Until a generation after `since` brought something waited for; False if the time is over.
+
+    Does not begin if `unless()`; who makes that true and then wakes us, ends the sleep in any case.
+    """
     held = attachment(reader)
     handle = held.use()
     try:
         reader.release()  # a sleeper should pin nothing
         left = -1 if timeout is None else max(0, int(timeout * 1e9))
         deadline = time.monotonic_ns() + left
-        while True:
-            status = lib.shmc_wait_progress(handle, interest, progress, since, left)
+        wakes = lib.shmc_reader_wakes(handle)
+        while not reader.closed and (unless is None or not unless()):
+            status = lib.shmc_wait_unless(handle, interest, progress, since, wakes, left)
             if reader.closed:
                 raise ClosedError(f"cache {held.name!r} was closed while a thread waited")
             if status in (_native.OK, _native.TIMEOUT):
@@ -62,6 +72,9 @@ def sleep(
                 check(status, "waiting")
             if timeout is not None:  # a signal's handler has run by now
                 left = max(0, deadline - time.monotonic_ns())
+        if reader.closed:
+            raise ClosedError(f"cache {held.name!r} is closed")
+        return False
     finally:
         held.leave()
 

@@ -1,0 +1,289 @@
+"""One registration's way along the ring: what it still has to be told, in order.
+
+    position ──▸ deltas ──▸ selected ──▸ told
+        └─ lapped, RELIST, another DATA ──▸ pieces ──▸ difference ──▸ told
+
+A feed tells everything before its position and nothing behind it; the position moves on when what
+was yielded has been dealt with, so a feed that is abandoned in the middle begins with it again.
+While a difference is told, the feed stands at several positions at once: each piece of the keys has
+its own. A new registration is one piece that was told nothing (G11).
+"""
+
+from __future__ import annotations
+
+from shmcache.errors import StaleObjectError
+from shmcache.sharding import bounds, shard_hash
+from shmcache.states import has_content
+from shmcache.tombstone import Tombstone
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from shmcache import _hot
+    from shmcache.known import Batch, Known, Rows
+
+    Keyed = _hot.Delta | Tombstone
+    Told = tuple[int, Keyed, Any, Any, bool]
+    """Kind, what has the key, old, new, and `initial` of an ADD or `unknown` of a DELETE."""
+    Match = Callable[[Any], bool]
+
+ADD, UPDATE, DELETE = range(3)
+KIND_NAMES = ("ADDED", "MODIFIED", "DELETED")
+
+
+class Piece:
+    """The keys after < key <= upto (None: unbounded), told until the position `since`."""
+
+    __slots__ = ("after", "since", "upto")
+
+    def __init__(self, after: str | None, upto: str | None, since: int) -> None:
+        self.after = after
+        self.upto = upto
+        self.since = since
+
+
+class Feed:
+    """What one registration is told. Used by one consumer at a time."""
+
+    def __init__(
+        self,
+        known: Known,
+        mark: int = -1,
+        *,
+        match: Match | None = None,
+        namespace: str | None = None,
+        shard: tuple[int, int] | None = None,
+    ) -> None:
+        self.known = known
+        self.mark = mark
+        self.shard = shard
+        self.hashes = bounds(shard)
+        self.position = 0
+        self.end = 0
+        self.pieces: list[Piece] | None = [Piece(None, None, 0)]
+        self.generation = 0
+        self.root: _hot.Root | None = None
+        self.synced = False
+        self._whole = False  # what is added from here on is news
+        self.lapses = 0
+        self._match = match
+        self._prefix = None if namespace is None else namespace + "/"
+        self._plain = match is None and namespace is None and shard is None
+        self._ended: dict[str, str | None] = {}  # key, uid: whose end was told, alone
+        known.join(self)
+
+    def close(self) -> None:
+        """Gives back what is kept for it."""
+        self.known.leave(self)
+
+    # ---- the stream ------------------------------------------------------------------------------
+
+    def drain(self) -> Iterator[Told]:
+        """All there is to be told now. What was yielded last counts as told at the next step."""
+        while True:
+            batch = self.known.take(self)
+            self.root = batch.root
+            try:
+                if batch.deltas is None:
+                    yield from self._difference(batch)
+                elif batch.deltas:
+                    yield from (self._deltas if self._plain else self._selected)(batch)
+                else:
+                    self._reached(batch)
+                    return
+            except StaleObjectError:
+                continue  # the writer needed the memory: the same again, from the latest state
+
+    def revoked(self) -> bool:
+        """Whether what was yielded last cannot be read any more: the writer needed its memory."""
+        return self.root is not None and not self.root.valid
+
+    def rest(self) -> None:
+        """Lets go of what was yielded last: a sleeper holds nothing back."""
+        self.root = None
+
+    def _reached(self, batch: Batch) -> None:
+        self.position = batch.end
+        self.generation = batch.root.generation
+        self._note_whole(batch)
+        self.synced = self._whole
+
+    def _note_whole(self, batch: Batch) -> None:
+        if not self._whole:
+            self._whole = has_content(batch.root.record(batch.record))
+
+    def _lapse(self, position: int) -> None:
+        self.position = position
+        self.pieces = [Piece(None, None, position)]
+
+    # ---- along the ring --------------------------------------------------------------------------
+
+    def _deltas(self, batch: Batch) -> Iterator[Told]:
+        """For who wants everything."""
+        behind = batch.offset + 1
+        for delta in batch.deltas or ():
+            kind = delta.kind
+            if kind == "MODIFIED":
+                if delta.recreated:
+                    yield from self._recreated(delta)
+                else:
+                    yield UPDATE, delta, delta.old, delta.new, False
+            elif kind == "ADDED":
+                yield ADD, delta, None, delta.new, not self._whole
+            elif kind == "DELETED":
+                yield DELETE, delta, delta.old, None, delta.unknown_final_state
+            else:
+                self._lapse(delta.number + batch.offset)
+                return
+            self.position = delta.number + behind
+        self.position = batch.end
+
+    def _recreated(self, delta: _hot.Delta) -> Iterator[Told]:
+        old, new = delta.old, delta.new
+        if self._tells_end(delta, old):
+            yield DELETE, delta, old, None, True
+            self._ended[str(delta.key)] = _uid_of(old)
+        if self._wants(new):
+            yield ADD, delta, None, new, not self._whole
+        self._ended.pop(str(delta.key), None)
+
+    def _tells_end(self, delta: _hot.Delta, old: Any) -> bool:
+        """Whether the end of an object that was replaced by another one is still to be told."""
+        return self._wants(old) and not self._told_end(str(delta.key), _uid_of(old))
+
+    def _told_end(self, key: str, uid: str | None) -> bool:
+        return key in self._ended and self._ended[key] == uid
+
+    def _wants(self, obj: Any) -> bool:
+        if self.shard is not None:
+            first, last = self.hashes
+            if not first <= shard_hash(_uid_of(obj)) <= last:
+                return False
+        return self._match is None or self._match(obj)
+
+    def _selected(self, batch: Batch) -> Iterator[Told]:
+        """For who wants some: what enters the selection is added, what leaves it deleted."""
+        for delta in batch.deltas or ():
+            if delta.kind == "RELIST":
+                self._lapse(delta.number + batch.offset)
+                return
+            position = delta.number + batch.offset
+            key = str(delta.key)
+            if self._prefix is None or key.startswith(self._prefix):
+                if delta.recreated:
+                    yield from self._recreated(delta)
+                    self._mark(key, position + 1, told=self._wants(delta.new))
+                else:
+                    yield from self._transition(delta, key, position + 1)
+            self.position = position + 1
+        self.position = batch.end
+
+    def _transition(self, delta: _hot.Delta, key: str, position: int) -> Iterator[Told]:
+        old, new = delta.old, delta.new
+        match = self._match
+        was = old is not None and (match is None or match(old))
+        now = new is not None and (match is None or match(new))
+        if was and now:
+            yield UPDATE, delta, old, new, False
+        elif now:
+            yield ADD, delta, None, new, not self._whole
+            self._mark(key, position, told=True)
+        elif was:
+            yield DELETE, delta, old, None, delta.unknown_final_state
+            self._mark(key, position, told=False)
+
+    def _mark(self, key: str, position: int, *, told: bool) -> None:
+        if self.mark < 0:
+            return
+        if told:
+            self.known.map.mark(key, self.mark, position)
+        else:
+            self.known.map.unmark(key, self.mark)
+
+    # ---- by difference ---------------------------------------------------------------------------
+
+    def _difference(self, batch: Batch) -> Iterator[Told]:
+        """What is missing, in the order of keys; interrupted, the pieces say how far it came."""
+        pieces = self.behind()
+        self.lapses += any(piece.since for piece in pieces)
+        for piece, rows in zip(list(pieces), batch.rows, strict=True):
+            yield from self._piece(batch, piece, rows, pieces)
+        self.pieces = None
+        self.position = self.end = batch.head
+        self._note_whole(batch)
+
+    def behind(self) -> list[Piece]:
+        """The pieces of a feed that is told by difference."""
+        if self.pieces is None:
+            self._lapse(self.position)
+        return self.pieces or []
+
+    def _piece(self, batch: Batch, piece: Piece, rows: Rows, pieces: list[Piece]) -> Iterator[Told]:
+        done: Piece | None = None
+        for number, row in enumerate(rows, 1):
+            key = row[0]
+            if self._prefix is None or key.startswith(self._prefix):
+                yield from self._missing(batch, row, initial=piece.since == 0 or not self._whole)
+            if number < len(rows) and rows[number][0] == key:
+                continue  # deleted, and added again
+            self._ended.pop(key, None)
+            if done is None:
+                done = Piece(piece.after, key, batch.head)
+                pieces.insert(0, done)
+            done.upto = piece.after = key
+        piece.since = batch.head
+
+    def _missing(
+        self,
+        batch: Batch,
+        row: tuple[str, bool, bool, str | None, str | None],
+        *,
+        initial: bool,
+    ) -> Iterator[Told]:
+        key, alive, told, uid, version = row
+        if not alive:
+            if not self._told_end(key, uid):
+                stone = Tombstone(key, uid, version)
+                yield DELETE, stone, stone, None, True
+            self._mark(key, batch.head, told=False)
+            self._ended[key] = uid
+            return
+        new = batch.root.get(batch.record, key)
+        now = self._match is None or self._match(new)
+        stone = Tombstone(key, uid, None)
+        if told and now:
+            yield UPDATE, stone, stone, new, False
+        elif told:
+            yield DELETE, stone, stone, None, True
+            self._mark(key, batch.head, told=False)
+        elif now:
+            yield ADD, stone, None, new, initial
+            self._mark(key, batch.head, told=True)
+
+    # ---- the local cache once more ---------------------------------------------------------------
+
+    def replay(self, after: str, limit: int) -> tuple[list[Told], str | None]:
+        """Some objects told so far, as updates without a change, and the key to go on after.
+
+        None behind the last one. Where something new is to be told first there is nothing, and
+        the key is the same: drain() comes first.
+        """
+        batch = self.known.take(self)
+        if batch.deltas is None or batch.deltas:
+            return [], after
+        self.root = batch.root
+        found = batch.root.scan(batch.record, prefix=self._prefix, after=after or None, limit=limit)
+        rows: list[Told] = [
+            (UPDATE, Tombstone(key, None, None), new, new, False)
+            for key, new in found
+            if self._wants(new)
+        ]
+        return rows, found[-1][0] if len(found) == limit else None
+
+
+def _uid_of(obj: Any) -> str | None:
+    metadata = obj.get("metadata")
+    uid = metadata.get("uid") if metadata is not None else None
+    return uid if isinstance(uid, str) else None

@@ -1,0 +1,120 @@
+"""Running the registrations of a cache: starting, stopping, waiting; anew in a child of fork()."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from shmcache.errors import ClosedError
+from shmcache.feed import Feed
+from shmcache.handlers import Registration, Wanted, monotonic
+from shmcache.known import KnownResources
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shmcache.reader import Cache
+
+
+class Informer:
+    """The registrations of one cache in this process. Thread-safe."""
+
+    def __init__(self, cache: Cache) -> None:
+        self.cache = cache
+        self.clock = monotonic
+        self.registrations: list[Registration] = []
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self.known = KnownResources(self.cache)
+        self.started = False
+        self.stopping = False
+        self.on_stop: list[Callable[[], object]] = []
+
+    def here(self) -> None:
+        """In a child of fork() nothing runs, no lock is held, and nothing was told yet (G19)."""
+        if self._pid == os.getpid():
+            return
+        self._reset()
+        for registration in self.registrations:
+            registration._reset()  # noqa: SLF001 - the other half of this
+
+    # ---- registrations -------------------------------------------------------------------------
+
+    def add(self, wanted: Wanted) -> Registration:
+        """Registers; what runs already begins at once."""
+        self.here()
+        with self._lock:
+            if self.stopping or self.cache.closed:
+                raise ClosedError(f"cache {self.cache.name!r} is closed: nothing is told any more")
+            registration = Registration(self, wanted)
+            self.registrations.append(registration)
+            if self.started:
+                self._start(registration)
+        return registration
+
+    def forget(self, registration: Registration) -> None:
+        """The registration ends; what sleeps for it is woken."""
+        with self._lock:
+            if registration in self.registrations:
+                self.registrations.remove(registration)
+            self.known.drop_empty()
+        if self.started and not self.cache.closed:
+            self.cache.wake()
+
+    def feed(self, wanted: Wanted) -> Feed:
+        """A new feed, which was told nothing yet."""
+        with self._lock:
+            known, mark = self.known.find(wanted.resource, marked=wanted.match is not None)
+            return Feed(
+                known, mark, match=wanted.match, namespace=wanted.namespace, shard=wanted.shard
+            )
+
+    def _start(self, registration: Registration) -> None:
+        registration._start(self.feed(registration._wanted))  # noqa: SLF001
+
+    # ---- life ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Tells all registrations from now on, each in a thread. May be repeated."""
+        self.here()
+        with self._lock:
+            if self.stopping or self.cache.closed:
+                raise ClosedError(f"cache {self.cache.name!r} is closed: it cannot start again")
+            if self.started:
+                return
+            self.started = True
+            for registration in self.registrations:
+                self._start(registration)
+
+    def stop(self) -> None:
+        """No further calls. Returns at once; join() waits."""
+        self.here()
+        with self._lock:
+            self.stopping = True
+            for tell in self.on_stop:
+                tell()
+            for registration in self.registrations:
+                if registration._thread is None:  # noqa: SLF001
+                    registration._end()  # noqa: SLF001
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Waits until no handler runs; False if `timeout` seconds passed before."""
+        deadline = None if timeout is None else monotonic() + timeout
+        for registration in list(self.registrations):
+            thread = registration._thread  # noqa: SLF001
+            if thread is None or thread is threading.current_thread():
+                continue
+            thread.join(None if deadline is None else max(0.0, deadline - monotonic()))
+            if thread.is_alive():
+                return False
+        return True
+
+    def wait(
+        self, feed: Feed, resource: str, timeout: float | None, unless: Callable[[], bool]
+    ) -> None:
+        """Sleeps until there may be more for a feed, it ends, or the time is over."""
+        self.cache.sleep(resource, feed.generation, timeout, unless)

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
 
 from shmcache import states
-from shmcache.backoff import Backoff, BackoffSettings
 from shmcache.events import (
     Action,
     Advance,
@@ -46,9 +45,13 @@ from shmcache.events import (
     Watch,
 )
 from shmcache.paging import Pager
+from shmcache.patience import Patience, ReflectorSettings
 from shmcache.protocol.options import ListOptions
 from shmcache.sifting import Position, Sieve, Sifted, is_older, is_table
 from shmcache.source.base import Failure, FailureKind
+from shmcache.telling import Standing
+
+__all__ = ["TABLE", "Counts", "Phase", "Reflector", "ReflectorSettings", "UnexpectedEvent"]
 
 
 class Phase(Enum):
@@ -95,51 +98,8 @@ TABLE: dict[Phase, dict[type[Event], str]] = {
 }
 """Which step an event makes. Stop leads to STOPPED from anywhere, and nothing leads on."""
 
-BOOKMARK_PERIOD = 60.0
-"""Seconds between two bookmarks of a quiet watch; measured with a real server: 59.5 to 60.5."""
 REFUSES_STREAMING = frozenset({400, 405, 406, 415, 422, 501})
 """HTTP codes that say: no watch-list here, and there will be none (R-AS-05)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReflectorSettings:
-    """What a reflector can be told; the defaults are meant to be left alone."""
-
-    use_watch_list: bool = True
-    kind: str | None = None
-    """Of the objects, as they come (PartialObjectMetadata if only that is asked); None: any."""
-    api_version: str | None = None
-    label_selector: str = ""
-    field_selector: str = ""
-    page_size: int = 500
-    page_always: bool = False
-    """Pages also where the server could answer from its cache (needs less memory there)."""
-    watch_seconds: float = 300.0
-    """A watch is asked to last this long to twice as long; less than 5 min is not."""
-    silence: float = 1.5 * BOOKMARK_PERIOD
-    """Seconds without any byte after which a connection is taken for dead. A bookmark comes every
-    60 s: one that is late by half a period was not delayed but lost. (client-go finds a dead
-    connection in 45 s by HTTP/2 pings; HTTP/1.1 has none, TCP keepalive is the source's.)"""
-    end_bookmark_wait: float = 30.0
-    """Seconds in which a watch-list neither adds an initial object nor says that it has ended
-    them, although it talks. Upstream warns after 10 s, and waits for ever (R-RF-16)."""
-    short_watch: float = 1.0
-    """A watch that ends within so many seconds brought nothing, or is not followed at once."""
-    internal_error_retry: float = 0.0
-    """Seconds for which in-stream internal errors are retried without listing again (R-RF-08)."""
-    request_retries: int = 10
-    """How often in a row one request is repeated because the server said when (R-HT-01)."""
-    retry_after_cap: float = 120.0
-    """The longest wait that a server can impose; kube-apiserver itself asks for 1 to 30 s."""
-    early_ends: int = 3
-    """So many watch-lists in a row that end before they are complete: LIST instead."""
-    stale_after: float = 300.0
-    """No word from the server for so long, while it fails: what readers see is stale."""
-    backoff: BackoffSettings = field(default_factory=BackoffSettings)
-
-    def __post_init__(self) -> None:
-        if self.page_size < 1 or self.silence <= 0 or self.early_ends < 1:
-            raise ValueError("page_size, silence and early_ends must be positive")
 
 
 @dataclass(slots=True)
@@ -172,8 +132,8 @@ class Reflector:
         self.settings = settings or ReflectorSettings()
         self.phase = Phase.IDLE
         self.counts = Counts()
-        self._rng = rng or Random()
-        self._backoff = Backoff(self.settings.backoff, self._rng)
+        self._patience = Patience(self.settings, rng or Random())
+        self._standing = Standing(self.settings.stale_after)
         self._pager = Pager(self.settings.page_size, page_always=self.settings.page_always)
         self._position = Position()
         self._sieve = Sieve(self._position, self.settings.kind, self.settings.api_version)
@@ -181,18 +141,9 @@ class Reflector:
         self._now = 0.0
         self._then: Callable[[], None] = self._pass
         self._staging = False
-        self._filled = False  # there is content, of this life or an earlier one
         self._streams = self.settings.use_watch_list  # until this resource proves otherwise
         self._skip_stream = False  # for the next pass
         self._early = 0  # watch-lists in a row that ended early
-        self._tries = 0  # repetitions in a row of one request
-        self._stretch = 1  # of the time that a watch-list may take
-        self._silence = self.settings.silence
-        self._word: float | None = None  # when the server last said anything of the objects
-        self._failing_since: float | None = None
-        self._internal_since: float | None = None
-        self._internal_last = 0.0
-        self._said: Report | None = None
         # of the open watch
         self._began = 0.0
         self._lasting = 0
@@ -224,12 +175,12 @@ class Reflector:
 
     def _started(self, event: Started) -> None:
         if event.version in {None, "", "0"}:
-            self._report(states.LISTING, "first list")
+            self._say(self._standing.report(states.LISTING, "first list"))
             self._pass()
             return
         self._position.reset(event.version or "")
-        self._filled = True
-        self._report(states.RETRYING, f"going on at version {event.version}")
+        self._standing.filled = True
+        self._say(self._standing.report(states.RETRYING, f"going on at {event.version}"))
         self._watch()
 
     def _stop(self) -> None:
@@ -266,7 +217,8 @@ class Reflector:
         self._do(List(self._selected(options)))
 
     def _listed(self, event: Listed) -> None:
-        self._word, self._tries = self._now, 0
+        self._standing.word = self._now
+        self._patience.renew()
         meta = event.meta
         if is_table(meta.kind, meta.api_version):
             text = (
@@ -294,7 +246,7 @@ class Reflector:
         if instead:
             self._stage_anew()
             self._page(instead)
-        elif self._is_told_when(failure):
+        elif self._patience.is_told_when(failure):
             self._trouble(f"list: {failure.message}", failure)
             options = self._pager.options
             self._wait(lambda: self._page(options), failure)
@@ -305,7 +257,7 @@ class Reflector:
         """R-RF-01, 02: whatever it was, the next pass comes after the backoff."""
         self._drop_staging()
         self._trouble(f"list: {failure.message}", failure)
-        self._tries = 0
+        self._patience.renew()
         self._wait(self._pass, failure)
 
     def _replaced(self, version: str) -> None:
@@ -318,12 +270,12 @@ class Reflector:
                 "restored backup: its content of now replaces everything",
             )
         self._position.reset(version)
-        self._staging, self._filled = False, True
-        self._early, self._stretch = 0, 1
+        self._staging, self._standing.filled = False, True
+        self._early, self._patience.stretch = 0, 1
         self.counts.replaces += 1
         self._do(FinishReplace(version))
-        self._word = self._now
-        self._synced()
+        self._standing.word = self._now
+        self._say(self._standing.synced())
 
     # ---- a watch-list until it is complete -------------------------------------------------------
 
@@ -331,7 +283,7 @@ class Reflector:
         if not event.items:
             self._check_growth()
             return
-        self._heard, self._word = True, self._now
+        self._heard, self._standing.word = True, self._now
         found = self._sieve.initial(event.items)
         self._tell(found)
         if found.changes:
@@ -378,8 +330,7 @@ class Reflector:
 
     def _stream_broke(self, failure: Failure) -> None:
         self._note(failure)
-        status = failure.status
-        code = status.code if status else 0
+        status, code = failure.status, failure.code
         if failure.kind is FailureKind.REFUSED or code == 429:
             self._retry_stream(failure)
         elif status and (status.is_expired or status.is_too_large):
@@ -411,8 +362,13 @@ class Reflector:
     def _ended_early(self, how: str, *, clean: bool, failure: Failure | None = None) -> None:
         """Not complete. Always after the backoff (R-RF-14 of upstream may loop); not for ever."""
         slow = self._now - self._grown <= self.settings.end_bookmark_wait
-        if clean and slow and self._now - self._began >= self._lasting - 2 and self._stretch < 4:
-            self._stretch *= 2  # it was growing all the time: it needs longer (R-RF-15)
+        if (
+            clean
+            and slow
+            and self._now - self._began >= self._lasting - 2
+            and self._patience.stretch < 4
+        ):
+            self._patience.stretch *= 2  # it was growing all the time: it needs longer (R-RF-15)
         else:
             self._early += 1
         if self._early >= self.settings.early_ends:
@@ -450,8 +406,7 @@ class Reflector:
         """R-RF-06. What it lasts counts from before the request."""
         self.phase = phase
         self._began, self._open, self._heard, self._moved = self._now, False, False, False
-        least = max(self.settings.watch_seconds, 300.0) * self._stretch
-        self._lasting = int(least * (1 + self._rng.random()))
+        self._lasting = self._patience.lasting()
         options = ListOptions(
             watch=True,
             resource_version=version,
@@ -460,14 +415,18 @@ class Reflector:
             send_initial_events=send_initial_events,
             timeout_seconds=self._lasting,
         )
-        self._do(Watch(self._selected(options), self._silence))
+        self._do(Watch(self._selected(options), self._patience.silence))
 
     def _opened(self, _: Opened) -> None:
         """Proves little: "too old" comes after it, and a future version is silent (R-AS-06)."""
-        self._open, self._tries = True, 0
-        recent = self._word is not None and self._now - self._word < self._silence
+        self._open = True
+        self._patience.renew()
+        recent = (
+            self._standing.word is not None
+            and self._now - self._standing.word < self._patience.silence
+        )
         if self.phase is Phase.WATCHING and recent:
-            self._synced()
+            self._say(self._standing.synced())
 
     def _received(self, event: Received) -> None:
         if not event.items:
@@ -477,15 +436,15 @@ class Reflector:
         self._tell(found)
         self.counts.changes += len(found.changes)
         if found.bookmarks:
-            self._silence = self.settings.silence
+            self._patience.bookmark_came()
         if found.changes:
             self._do(Apply(found.changes, self.version))
         elif self.version != before:
             self._do(Advance(self.version))
         self._moved = self._moved or self.version != before or bool(found.changes)
         if found.failure is None:
-            self._heard, self._word = True, self._now
-            self._synced()
+            self._heard, self._standing.word = True, self._now
+            self._say(self._standing.synced())
             return
         self._do(Hangup())
         self._watch_broke(found.failure)
@@ -519,34 +478,27 @@ class Reflector:
 
     def _starts_again(self, failure: Failure) -> bool:
         """Whether a watch that did not come to be is asked for again, without a list (R-RF-07)."""
-        if failure.kind is FailureKind.REFUSED or (failure.status and failure.status.code == 429):
+        if failure.kind is FailureKind.REFUSED or failure.code == 429:
             return True
         if failure.kind in {FailureKind.ENDED, FailureKind.SILENT}:  # R-HT-03
-            self._tries += 1
-            return self._tries <= self.settings.request_retries
-        return self._is_told_when(failure)
+            return self._patience.once_more()
+        return self._patience.is_told_when(failure)
 
     def _goes_on(self, failure: Failure) -> bool:
         """Whether the next watch may go on where the open one ended (R-RF-08)."""
         status = failure.status
         if status is not None:
-            return status.code == 429 or (status.is_internal and self._may_retry_internal())
+            return status.code == 429 or (
+                status.is_internal and self._patience.may_retry_internal(self._now)
+            )
         if failure.kind is FailureKind.GARBAGE or not self._position.resumable:
             return False
         return self._moved or self._now - self._began >= self.settings.short_watch
 
-    def _may_retry_internal(self) -> bool:
-        """Within a time limit that begins with the first error after a quiet minute."""
-        if self._internal_since is None or self._now - self._internal_last >= 60:
-            self._internal_since = self._now
-        self._internal_last = self._now
-        limit = self.settings.internal_error_retry
-        return limit > 0 and self._now - self._internal_since <= limit
-
     def _is_unheard(self) -> bool:
         """Nothing was said for longer than a bookmark is due, the open watch included."""
-        since = self._word if self._word is not None else self._began
-        return self._open and not self._heard and self._now - since >= self._silence
+        since = self._standing.word if self._standing.word is not None else self._began
+        return self._open and not self._heard and self._now - since >= self._patience.silence
 
     def _relist_unheard(self) -> None:
         """A list tells whether the server lost our version, or only knows no bookmarks.
@@ -554,14 +506,13 @@ class Reflector:
         From a version that it has not reached a watch is silent for ever (R-AS-06). Of a server
         without bookmarks the next silence may last longer.
         """
-        why = f"no word for {self._now - (self._word or self._began):.0f} s, not even a bookmark"
-        longest = 2 * max(self.settings.watch_seconds, 300.0) + BOOKMARK_PERIOD
-        self._silence = min(2 * self._silence, longest)
-        self._relist(why)
+        since = self._began if self._standing.word is None else self._standing.word
+        self._patience.be_quiet_longer()
+        self._relist(f"no word for {self._now - since:.0f} s, not even a bookmark")
 
     def _relist(self, why: str, failure: Failure | None = None) -> None:
         self._trouble(f"lists again: {why}", failure)
-        self._tries = 0
+        self._patience.renew()
         self._wait(self._pass, failure)
 
     def _rejected(self, event: Rejected) -> None:
@@ -572,7 +523,7 @@ class Reflector:
 
     def _wait(self, then: Callable[[], None], failure: Failure | None = None) -> None:
         """By the backoff, and at least as long as the server asked for."""
-        self._sleep(max(self._backoff.next(self._now), self._asked_delay(failure)), then)
+        self._sleep(self._patience.delay(self._now, failure), then)
 
     def _sleep(self, seconds: float, then: Callable[[], None]) -> None:
         self.phase, self._then = Phase.WAITING, then
@@ -580,22 +531,6 @@ class Reflector:
 
     def _elapsed(self, _: Elapsed) -> None:
         self._then()
-
-    def _asked_delay(self, failure: Failure | None) -> float:
-        if failure is None:
-            return 0.0
-        asked = [failure.retry_after or 0.0]
-        if failure.status is not None:
-            asked.append(failure.status.retry_after or 0.0)
-        return min(max(asked), self.settings.retry_after_cap)
-
-    def _is_told_when(self, failure: Failure) -> bool:
-        """Whether to repeat just this request: throttled or failing, and told when (R-HT-01)."""
-        code = failure.status.code if failure.status else 0
-        if not (code == 429 or 500 <= code < 600) or not self._asked_delay(failure):
-            return False
-        self._tries += 1
-        return self._tries <= self.settings.request_retries
 
     # ---- telling ---------------------------------------------------------------------------------
 
@@ -605,27 +540,12 @@ class Reflector:
     def _log(self, level: int, text: str) -> None:
         self._do(Log(level, text))
 
-    def _report(self, state: int, reason: str = "") -> None:
-        """Each state and reason once."""
-        report = Report(state, reason)
-        if report != self._said:
-            self._said = report
+    def _say(self, report: Report | None) -> None:
+        if report is not None:
             self._do(report)
 
-    def _synced(self) -> None:
-        self._failing_since = None
-        self._report(states.SYNCED)
-
     def _trouble(self, text: str, failure: Failure | None) -> None:
-        """Absent if the server says so; stale if it goes on for long; else being retried."""
-        if self._failing_since is None:
-            self._failing_since = self._now if self._word is None else self._word
-        if failure and failure.status and failure.status.code == 404:
-            self._report(states.ABSENT, text)
-        elif self._filled and self._now - self._failing_since > self.settings.stale_after:
-            self._report(states.STALED, text)
-        else:
-            self._report(states.RETRYING, text)
+        self._say(self._standing.trouble(text, failure, self._now))
 
     def _tell(self, found: Sifted) -> None:
         self.counts.skipped += found.skipped

@@ -180,14 +180,12 @@ def not_ready(seconds: int = 5) -> Failure:
     return Failure(503, "ServiceUnavailable", message, details={"retryAfterSeconds": seconds})
 
 
-def too_large(version: int, current: int) -> Failure:
+def too_large(version: int, current: int, *, retry: bool = True) -> Failure:
     """504: a version from the future did not come in time."""
-    details = {
-        "causes": [
-            {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"},
-        ],
-        "retryAfterSeconds": 1,
-    }
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    details: dict[str, Any] = {"causes": [cause]}
+    if retry:
+        details["retryAfterSeconds"] = 1
     message = f"Timeout: Too large resource version: {version}, current: {current}"
     return Failure(504, "Timeout", message, details=details)
 

@@ -6,6 +6,7 @@ event and a single object have in common are the same bytes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -65,12 +66,23 @@ def event(kind: str, obj: bytes) -> bytes:
     return b'{"type":"%b","object":%b}\n' % (kind.encode(), obj)
 
 
-def bookmark(kind: str, api_version: str, version: int, *, end: bool, custom: bool) -> bytes:
-    """The line that tells a watch how far it has come; `end` marks the end of initial events."""
+def bookmark(
+    kind: str,
+    api_version: str,
+    version: int,
+    *,
+    end: bool,
+    custom: bool = False,
+    zero: Mapping[str, Any] | None = None,
+) -> bytes:
+    """The line that tells a watch how far it has come; `end` marks the end of initial events.
+
+    `zero` is what the kind's empty object has beside its metadata.
+    """
     metadata: dict[str, Any] = {"resourceVersion": str(version)}
     if end:
         metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
-    obj = {"kind": kind, "apiVersion": api_version, "metadata": metadata}
+    obj = {"kind": kind, "apiVersion": api_version, "metadata": metadata, **(zero or {})}
     return event("BOOKMARK", encode(obj, sort=custom))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -30,6 +30,8 @@ class Kind:
     columns: tuple[dict[str, Any], ...] = ()
     """additionalPrinterColumns of a custom resource."""
     custom: bool = False
+    zero: dict[str, Any] = field(default_factory=dict, hash=False)
+    """What an object without content has beside its metadata, as bookmarks show it."""
     warning: str = ""
     """What clients are told with each answer, of a deprecated one."""
     verbs: tuple[str, ...] = ALL_VERBS

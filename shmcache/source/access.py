@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 from collections.abc import Callable, Mapping
@@ -9,7 +10,11 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import urllib3
+
 from shmcache.errors import SourceError
+
+_log = logging.getLogger(__name__)
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -96,6 +101,8 @@ def tls_context(
         if insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
+            _log.warning("TLS: the server's certificate is not verified, as configured")
+            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         # As Go does: many clusters' own authorities lack what strict checking asks for.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if cert_file:

@@ -38,6 +38,11 @@ class Failure:
     status: Status | None = None
     retry_after: float | None = None
 
+    @property
+    def code(self) -> int:
+        """The HTTP code, of the answer or inside an ERROR event; 0: there was no answer."""
+        return self.status.code if self.status is not None else 0
+
 
 class SourceFailed(Exception):
     """Carries a Failure out of a source's stream."""

@@ -90,7 +90,10 @@ def _kind(chain: list[BaseException]) -> FailureKind:
 
 
 def _words(chain: list[BaseException]) -> str:
-    """What a person can use: the innermost cause, without the library's own names for objects."""
+    """What a person can use: our own words, or the innermost cause without a library's names."""
+    for error in chain:
+        if isinstance(error, SourceError):
+            return str(error)
     root = chain[-1]
     if isinstance(root, TimeoutError | urllib3.exceptions.TimeoutError):
         return "timed out"

@@ -311,6 +311,7 @@ def test_two_that_were_put_off_are_two_waits() -> None:
 
     driver.run(60.0)
 
+    assert ["0"] == lists(driver)
     assert 2 == len(driver.sleeps)
     assert 0.8 <= driver.sleeps[0] < 1.6 <= driver.sleeps[1] < 3.2
 

@@ -21,6 +21,8 @@ from shmcache.testing.apiserver.writes import Writes
 
 Object = dict[str, Any]
 
+UNCACHED = frozenset({"events"})
+"""What the real server keeps no watch cache of."""
 BODIES = frozenset({JSON, "application/x-www-form-urlencoded", "*/*"})
 """What bodies of writes may call themselves: JSON, or nothing in particular."""
 FRESH_SECONDS = 3.0
@@ -99,6 +101,8 @@ class Api:
         """Waits until the store has come so far; a Failure (504) if it does not in time."""
         if version <= self.store.version:
             return
+        if not self.watch_cache:
+            raise failures.too_large(version, self.store.version, retry=False)
         try:
             async with asyncio.timeout(self.fresh_seconds):
                 while version > self.store.version:
@@ -114,7 +118,9 @@ class Api:
         asked = validation.parse_options(request.query, watch_list=self.watch_list)
         scope = Scope(kind, request.target.namespace, asked)
         timing = Timing(watching.lifetime(asked, self._luck), self.bookmark_seconds)
-        return shape.watch(self.store, kind, scope, asked, timing, watch_list=self.watch_list)
+        watch = shape.watch(self.store, kind, scope, asked, timing, watch_list=self.watch_list)
+        watch.cached = self.watch_cache and kind.key not in UNCACHED
+        return watch
 
     async def refusal(self, watch: Watch) -> failures.Failure | None:
         """What a watch is told at once, if the version it wants does not come in time."""

@@ -89,6 +89,21 @@ FIELDS = {
     "jobs": ("status.successful",),
 }
 WARNINGS = {"endpoints": ENDPOINTS_WARNING}
+PLAIN: Object = {"spec": {}, "status": {}}
+TEMPLATE: Object = {"metadata": {}, "spec": {"containers": None}}
+ZEROS: dict[str, Object] = {
+    "namespaces": PLAIN,
+    "nodes": PLAIN,
+    "pods": {"spec": {"containers": None}, "status": {}},
+    "services": {"spec": {}, "status": {"loadBalancer": {}}},
+    "persistentvolumes": PLAIN,
+    "persistentvolumeclaims": {"spec": {"resources": {}}, "status": {}},
+    "endpointslices": {"addressType": "", "endpoints": None, "ports": None},
+    "deployments": {
+        "spec": {"selector": None, "template": TEMPLATE, "strategy": {}},
+        "status": {},
+    },
+}
 VERBS = {"namespaces": tuple(verb for verb in ALL_VERBS if verb != "deletecollection")}
 
 
@@ -113,6 +128,7 @@ def _row(words: list[str]) -> Kind:
         short_names=tuple(short[0].split(",")) if short else (),
         fields=FIELDS.get(resource, ()),
         warning=WARNINGS.get(resource, ""),
+        zero=ZEROS.get(resource, {}),
         verbs=VERBS.get(resource, ALL_VERBS),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import random
 import ssl
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -45,6 +46,7 @@ class ApiServer:
         bookmark_seconds: float = 60.0,
         fresh_seconds: float = FRESH_SECONDS,
         history: int = HISTORY,
+        namespaces: Iterable[str] = NAMESPACES,
         seed: int | None = None,
     ) -> None:
         luck = random.Random(seed)
@@ -64,7 +66,7 @@ class ApiServer:
         self._loop = Loop(self._api, self.faults, (host, port))
         self._loop.tls = tls
         self._authority = certificate_authority
-        for name in NAMESPACES:
+        for name in namespaces:
             self.create("namespaces", {"metadata": {"name": name}})
 
     # ---- its life ------------------------------------------------------------------------------
@@ -190,6 +192,14 @@ class ApiServer:
         """
         return str(self._store.compact(windows=windows))
 
+    def advance(self, version: str | int) -> None:
+        """Raises the server's version to this one, as writes of other resources do."""
+        self._store.advance(int(version))
+
+    def end_watches(self) -> None:
+        """Ends every watch cleanly when it has shown what was written, as its timeout would."""
+        self._loop.call(self._end_all)
+
     def send_bookmarks(self) -> None:
         """Every watch that asked for bookmarks gets one, now."""
         self._loop.call(self._bookmark_all)
@@ -212,6 +222,10 @@ class ApiServer:
     def _bookmark_all(self) -> None:
         for watch in self._loop.watches:
             watch.send_bookmark()
+
+    def _end_all(self) -> None:
+        for watch in self._loop.watches:
+            watch.end()
 
     def _kind(self, resource: str) -> Kind:
         return self._catalogue.named(resource)

@@ -29,6 +29,9 @@ class Store:
         """Lists of versions before this one are refused."""
         self._history = history
         self._tables: dict[str, Table] = {}
+        self._floor = 0
+        self._floors: dict[str, int] = {}
+        """Versions up to which the past of tables that are yet to begin is forgotten."""
         self._listeners: list[Callable[[str], None]] = []
 
     def subscribe(self, listener: Callable[[str], None]) -> None:
@@ -40,7 +43,8 @@ class Store:
         found = self._tables.get(resource)
         if found is None:
             with self.lock:
-                found = self._tables.setdefault(resource, Table(0, self._history))
+                floor = max(self._floor, self._floors.get(resource, 0))
+                found = self._tables.setdefault(resource, Table(floor, self._history))
         return found
 
     def get(self, resource: str, key: str) -> Stored | None:
@@ -86,10 +90,21 @@ class Store:
                 raise failures.expired(failures.LIST_TOO_OLD)
             return version, self.table(resource).state(version)
 
+    def advance(self, version: int) -> None:
+        """Raises the version, as writes of what nobody looks at do."""
+        with self.lock:
+            if version < self.version:
+                raise ValueError(f"version {version} is past: the store is at {self.version}")
+            self.version = version
+            for listener in self._listeners:
+                listener("")
+
     def compact(self, *, windows: bool = True) -> int:
         """Forgets the past: lists of old versions, and (`windows`) old watches, get 410."""
         with self.lock:
             self.compacted = self.version
+            if windows:
+                self._floor = self.version
             for table in self._tables.values():
                 table.forget_states()
                 if windows:
@@ -100,10 +115,11 @@ class Store:
         """Forgets a resource and its past altogether."""
         with self.lock:
             dropped = self._tables.pop(resource, None)
+            self._floors[resource] = self.version
             if dropped is not None:
                 dropped.closed = True
-        for listener in self._listeners:
-            listener(resource)
+            for listener in self._listeners:
+                listener(resource)
 
     def backup(self) -> Backup:
         """What `restore` brings back."""
@@ -114,7 +130,8 @@ class Store:
     def restore(self, backup: Backup) -> None:
         """Goes back in time, as an etcd restored from a backup does: versions come again."""
         with self.lock:
-            self.version = self.compacted = backup.version
+            self.version = self.compacted = self._floor = backup.version
+            self._floors.clear()
             for table in self._tables.values():
                 table.closed = True
             self._tables = {}

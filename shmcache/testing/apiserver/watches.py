@@ -50,10 +50,13 @@ class Watch:
         self.kind = kind
         self.shape = FULL
         self.bookmarks = asked.allow_bookmarks
+        self.cached = True
+        """Whether it is served from a watch cache, which says it otherwise when it is too old."""
         self.beginning = watching.beginning(asked, watch_list=watch_list)
         self.wake = asyncio.Event()
         """Set when something was written, or a bookmark is wanted."""
         self._bookmark_now = False
+        self._end_now = False
         self._store = store
         self._scope = scope
         self._timing = timing
@@ -65,6 +68,11 @@ class Watch:
     def send_bookmark(self) -> None:
         """Has a bookmark sent as soon as all is sent that was written (in the loop's thread)."""
         self._bookmark_now = True
+        self.wake.set()
+
+    def end(self) -> None:
+        """Ends the watch when it has shown everything (in the loop's thread)."""
+        self._end_now = True
         self.wake.set()
 
     async def run(self, sink: Sink, refused: failures.Failure | None = None) -> None:
@@ -85,7 +93,7 @@ class Watch:
             if not self.beginning.initial:
                 after = self.beginning.after
                 past = after is not None and after < self._store.version
-                self._position = self._table.position(after or 0) if past else self._table.end
+                self._position = self._place(after or 0) if past else self._table.end
                 return []
             self._version, objects = self._store.listing(self.kind.key)
             self._position = self._table.end
@@ -95,6 +103,14 @@ class Watch:
         if self.beginning.end_mark:
             lines.append(self.mark(self._version, end=True))
         return lines
+
+    def _place(self, after: int) -> int:
+        try:
+            return self._table.position(after)
+        except failures.Failure:
+            if self.cached:
+                raise
+            raise failures.expired(failures.WATCH_TOO_OLD) from None
 
     def show(self, event: str, stored: Stored) -> bytes:
         """The line of an object that is there."""
@@ -108,9 +124,9 @@ class Watch:
         """The line of a bookmark."""
         kind, api_version = self.kind.kind, self.kind.api_version
         if self.shape == PARTIAL:
-            kind, api_version = "PartialObjectMetadata", "meta.k8s.io/v1"
-        custom = self.kind.custom and self.shape == FULL
-        return framing.bookmark(kind, api_version, version, end=end, custom=custom)
+            return framing.bookmark("PartialObjectMetadata", "meta.k8s.io/v1", version, end=end)
+        custom, zero = self.kind.custom, self.kind.zero
+        return framing.bookmark(kind, api_version, version, end=end, custom=custom, zero=zero)
 
     async def _follow(self, sink: Sink) -> None:
         now = asyncio.get_running_loop().time
@@ -120,6 +136,7 @@ class Watch:
             self.wake.clear()
             with self._store.lock:
                 closed, self._version = self._table.closed, self._store.version
+                ended = closed or self._end_now
                 changes = self._table.since(self._position)
             if changes is None:
                 return
@@ -132,7 +149,7 @@ class Watch:
                     lines.append(self.mark(self._version, end=False))
             if lines:
                 await sink.lines(lines)
-            if closed:
+            if ended:
                 return
             await self._sleep(min(end, due if self.bookmarks else end) - now())
 

@@ -239,6 +239,35 @@ enum shmc_status shmc_cursor_seek(struct shmc_cursor *cursor, const struct shmc_
 /* OK, EMPTY at the end, CORRUPT. */
 enum shmc_status shmc_cursor_next(struct shmc_cursor *cursor, struct shmc_entry *entry);
 
+/* ---- diff.c: between two states of a resource ------------------------------------------------- */
+
+struct shmc_diff_node {
+    shmc_offset keys, payload; /* columns of an open node */
+    uint32_t count, index, level;
+};
+struct shmc_diff_side {
+    unsigned depth; /* nodes open; 0: before the top node, or at the end (top is 0) */
+    shmc_offset top;
+    struct shmc_diff_node nodes[SHMC_MAX_HEIGHT];
+};
+struct shmc_diff {
+    const struct shmc_span *span;
+    struct shmc_diff_side sides[2]; /* old, new */
+    uint64_t budget;
+    uint64_t skipped; /* shared nodes that were not opened */
+};
+struct shmc_difference {
+    unsigned kind; /* SHMC_ADDED, SHMC_MODIFIED, SHMC_DELETED */
+    shmc_word key, old_value, new_value; /* SHMC_NOTHING where there is none */
+};
+
+/* Between two primary trees of one DATA, whose generations are both held. `entries`: of both
+ * together, by their records. */
+void shmc_diff_open(struct shmc_diff *diff, const struct shmc_span *span, shmc_offset old_top,
+                    shmc_offset new_top, uint64_t entries);
+/* The next difference, in key order: OK, EMPTY, or CORRUPT (validate both to tell stale). */
+enum shmc_status shmc_diff_next(struct shmc_diff *diff, struct shmc_difference *found);
+
 /* ---- arena.c: blocks (writer only from here on) ----------------------------------------- */
 
 struct shmc_page {

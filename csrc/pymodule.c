@@ -36,6 +36,8 @@
  *       def index_values(self, id, index: int, after: str | None = None, limit: int = 0,
  *                        prefix: str | None = None) -> list[str]
  *       def take(self, cursor, max, resources=None, shard=None) -> tuple[list[Delta], int]
+ *       def diff(self, id: int, old: Root) -> tuple[list, list, list]   # in time proportional to it
+ *           # added (key, View), modified (key, old, new), deleted (key, View), each in key order
  *       # LookupError: no such id or index. StaleObjectError once the pin was revoked.
  *
  *   class Resource:                  # may be subclassed; call __init__

@@ -6,6 +6,7 @@
  *   pybounds.c    arguments of a scan -> where it starts and ends
  *   pyscan.c      a bounded walk over a tree, chunk by chunk
  *   pywhere.c     Where: which objects of a walk are shown
+ *   pydiff.c      what differs between two roots
  *   pyresource.c  Resource: look-ups by key, on the latest root or on one snapshot
  *   pyiter.c      iterators over one root
  *   pydelta.c     Delta
@@ -159,6 +160,10 @@ PyObject *shmc_pyscan_list(shmc_pyroot *root, const struct shmc_pyrecord *record
                            const struct shmc_pybounds *bounds);
 PyObject *shmc_pyindex_values(shmc_pyroot *root, const struct shmc_pyrecord *record,
                               const struct shmc_pybounds *bounds);
+
+/* ---- pydiff.c ------------------------------------------------------------------------------- */
+
+PyObject *shmc_pyroot_diff(PyObject *self, PyObject *args);
 
 /* ---- pyiter.c ------------------------------------------------------------------------------- */
 

@@ -150,6 +150,8 @@ static PyMethodDef root_methods[] = {
     {"scan", KEYWORDS(root_scan), "An ordered range of a resource or of one of its indices."},
     {"by_index", KEYWORDS(root_by_index), "The objects with an index value, in key order."},
     {"index_values", KEYWORDS(root_index_values), "The distinct values of an index, in order."},
+    {"diff", shmc_pyroot_diff, METH_VARARGS,
+     "diff(id, old): what was added, modified and deleted since an older root."},
     {"take", KEYWORDS(shmc_pyroot_take), "Deltas of this root's window from a cursor on."},
     {NULL, NULL, 0, NULL},
 };

@@ -13,6 +13,35 @@ if TYPE_CHECKING:
     from shmcache.reader import Cache
 
 
+class Difference:
+    """What differs between two snapshots in one resource; each list in the order of its keys.
+
+    Objects are views into the snapshot that shows them: they go stale as it does.
+    """
+
+    __slots__ = ("added", "deleted", "modified")
+
+    def __init__(
+        self,
+        added: list[tuple[str, _hot.View]],
+        modified: list[tuple[str, _hot.View, _hot.View]],
+        deleted: list[tuple[str, _hot.View]],
+    ) -> None:
+        self.added = added
+        self.modified = modified
+        self.deleted = deleted
+
+    def __bool__(self) -> bool:
+        """Whether anything differs."""
+        return bool(self.added or self.modified or self.deleted)
+
+    def __repr__(self) -> str:
+        return (
+            f"<shmcache.Difference: {len(self.added)} added, {len(self.modified)} modified, "
+            f"{len(self.deleted)} deleted>"
+        )
+
+
 class Snapshot:
     """One generation: all its answers belong to one state. Views keep it whole for as long."""
 
@@ -62,6 +91,14 @@ class Snapshot:
 
     def __contains__(self, resource: object) -> bool:
         return resource in self.resources
+
+    def diff(self, old: Snapshot, resource: str) -> Difference:
+        """What happened in a resource since an older snapshot, in time proportional to it.
+
+        Both must be of one attachment. To swap them is to see it backwards.
+        """
+        number = self._cache._id(resource)  # noqa: SLF001 - half of the Cache
+        return Difference(*self._root.diff(number, old._root))
 
     def close(self) -> None:
         """Lets the generation go, once its views have gone too. Idempotent."""

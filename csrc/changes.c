@@ -263,6 +263,22 @@ enum shmc_status shmc_unstage(struct shmc_writer *writer, uint32_t id, const cha
     return shmc_poison(writer, shmc_stage_entry(writer, id, &entry));
 }
 
+enum shmc_status shmc_restage(struct shmc_writer *writer, uint32_t id, const char *key,
+                              size_t length)
+{
+    shmc_word value;
+    enum shmc_status status = shmc_usable(writer, id);
+
+    if (status == SHMC_OK && (writer->resources[id].replacing == 0 ||
+                              writer->resources[id].finishing))
+        status = SHMC_INVALID;
+    if (status == SHMC_OK)
+        status = shmc_current(writer, id, (const uint8_t *)key, length, &value);
+    if (status != SHMC_OK)
+        return status;
+    return shmc_poison(writer, shmc_stage_entry(writer, id, &writer->path.entry));
+}
+
 static enum shmc_status delete_words(struct shmc_writer *writer, uint32_t id, const uint8_t *key,
                                      size_t length, shmc_word version, uint32_t flags)
 {

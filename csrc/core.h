@@ -370,6 +370,8 @@ struct shmc_heap *shmc_writer_heap(struct shmc_writer *writer);
 uint64_t shmc_writer_instance(const struct shmc_writer *writer);
 /* Counts batches begun, changes made in this one, and shapes that ever died: what a cache of
  * words beside the writer must look at before it trusts itself. */
+/* Whether the open batch can still be published: nothing failed in the middle of a change. */
+bool shmc_batch_alive(const struct shmc_writer *writer);
 uint64_t shmc_batch_number(const struct shmc_writer *writer);
 uint64_t shmc_batch_changes(const struct shmc_writer *writer);
 uint64_t shmc_shape_deaths(const struct shmc_writer *writer);

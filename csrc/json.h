@@ -3,6 +3,8 @@
  *
  *   text.c    what a string says
  *   skim.c    where a value ends, and what an object is called, at the speed of memory
+ *   number.c  what a number says
+ *   parse.c   a whole value into words of the arena
  *
  * Nothing here writes to the text or reads behind its end. No text, however wrong, is more than
  * wrong; and none takes more than linear time.
@@ -81,5 +83,43 @@ bool shmc_read_event(const uint8_t *line, size_t length, struct shmc_event *even
 
 /* Whether a literal, with its quotes, says this text of ASCII. */
 bool shmc_literal_is(const struct shmc_piece *literal, const char *text);
+
+/* ---- number.c ----------------------------------------------------------------------------- */
+
+struct shmc_number {
+    uint64_t kind; /* SHMC_NUMBER_... */
+    uint64_t bits;
+};
+/* The number's end; NULL: it is none, or too large for a double. */
+const uint8_t *shmc_read_number(const uint8_t *at, const uint8_t *end, struct shmc_number *number);
+
+/* ---- parse.c ------------------------------------------------------------------------------- */
+
+/* Memory that is kept from text to text. One per writer. */
+struct shmc_parser {
+    struct shmc_writer *writer;
+    const struct shmc_span *span;
+    struct shmc_heap heap;
+    struct shmc_list keys, words; /* of the containers that are open */
+    struct shmc_list scratch;     /* a string without its escapes; keys by hash */
+    bool drop_managed;            /* metadata.managedFields is passed over: set by the caller */
+    /* of this text */
+    const uint8_t *text, *end;
+    unsigned depth;
+    bool in_metadata; /* the member of the outermost object that is being read */
+    enum shmc_status status;
+    const char *error; /* what is wrong, and where */
+    size_t where;
+};
+void shmc_parser_init(struct shmc_parser *parser, struct shmc_writer *writer);
+void shmc_parser_free(struct shmc_parser *parser);
+
+/*
+ * A whole text as a word of the open batch; `previous` is a word that is alive and probably much
+ * alike, or SHMC_NOTHING. INVALID: what orjson.loads refuses, LIMIT: too deep or too long; then
+ * error and where tell. Others are the writer's: the batch cannot go on.
+ */
+enum shmc_status shmc_parse(struct shmc_parser *parser, const uint8_t *text, size_t length,
+                            shmc_word previous, shmc_word *word);
 
 #endif

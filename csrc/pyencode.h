@@ -5,6 +5,7 @@
 #ifndef SHMC_PYENCODE_H
 #define SHMC_PYENCODE_H
 
+#include "json.h"
 #include "pyhot.h"
 
 #define SHMC_KEYS_CACHE 2048u
@@ -31,6 +32,7 @@ struct shmc_encoder {
     struct shmc_keys *by_sequence[SHMC_KEYS_CACHE];
     shmc_word last; /* the last object of this batch: what a new one is compared with */
     uint64_t last_batch;
+    struct shmc_parser parser;
     PyObject *trail; /* list: where in the object an error happened, innermost first */
     struct shmc_encoder *next;
 };

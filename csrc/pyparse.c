@@ -1,13 +1,219 @@
 /*
- * pyparse.c - what comes from the wire: the decoders' types.
+ * pyparse.c - items ▸ a resource: JSON text into the open batch, without a Python object of its
+ * inside.
+ *
+ *   apply_items(writer, resource, items, drop_managed, staged) -> (changes, refused)
+ *       # staged: for a replacement that is being prepared; changes are then items
+ *       # refused: list of (key, why)
+ *
+ * One object that cannot be stored is refused alone; its key stays as it was, which in a
+ * replacement means that what is published is staged again. An exception means that the batch
+ * cannot go on.
  */
+#include "pyencode.h"
 #include "pyparse.h"
+
+#define FIELDS 7 /* of an Item */
+
+struct apply {
+    struct shmc_encoder *encoder;
+    struct shmc_change change;
+    bool staged;
+    PyObject *refused; /* list */
+    Py_ssize_t changes;
+};
+
+/* An item of these, as far as it is needed here. */
+struct item {
+    PyObject *type, *key, *version, *raw;
+};
+
+static int refuse(struct apply *apply, const struct item *item, PyObject *why)
+{
+    PyObject *pair = why == NULL ? NULL : PyTuple_Pack(2, item->key, why);
+    int result = shmc_list_add(apply->refused, pair);
+
+    Py_XDECREF(why);
+    if (result == 0 && apply->staged && apply->change.key_length > 0) {
+        const enum shmc_status status =
+            shmc_restage(apply->encoder->writer, apply->change.resource,
+                         (const char *)apply->change.key, apply->change.key_length);
+        if (status != SHMC_OK && status != SHMC_NOT_FOUND) {
+            shmc_hot_raise(status, "staging what is there");
+            result = -1;
+        }
+    }
+    return result;
+}
+
+/* A status of the core: about this object alone if the batch can go on. */
+static int failed(struct apply *apply, const struct item *item, enum shmc_status status)
+{
+    const struct shmc_parser *const parser = &apply->encoder->parser;
+
+    if ((status != SHMC_INVALID && status != SHMC_LIMIT) ||
+        !shmc_batch_alive(apply->encoder->writer)) {
+        shmc_hot_raise(status, "storing an item");
+        return -1;
+    }
+    if (parser->status != SHMC_OK)
+        return refuse(apply, item,
+                      PyUnicode_FromFormat("at byte %zu of its JSON: %s", parser->where,
+                                           parser->error));
+    return refuse(apply, item,
+                  PyUnicode_FromFormat("it cannot be stored: %s", shmc_status_text(status)));
+}
+
+/* What the new object is most like: its previous version, or the batch's last object. */
+static shmc_word previous_of(const struct apply *apply)
+{
+    struct shmc_encoder *const encoder = apply->encoder;
+    shmc_word word;
+
+    if (shmc_current(encoder->writer, apply->change.resource, apply->change.key,
+                     apply->change.key_length, &word) == SHMC_OK)
+        return word;
+    return encoder->last_batch == shmc_batch_number(encoder->writer) ? encoder->last
+                                                                      : SHMC_NOTHING;
+}
+
+static int store(struct apply *apply, const struct item *item)
+{
+    struct shmc_encoder *const encoder = apply->encoder;
+    struct shmc_change *const change = &apply->change;
+    const uint64_t before = shmc_batch_changes(encoder->writer);
+    enum shmc_status status =
+        shmc_parse(&encoder->parser, (const uint8_t *)PyBytes_AS_STRING(item->raw),
+                   (size_t)PyBytes_GET_SIZE(item->raw), previous_of(apply), &change->value);
+
+    if (status == SHMC_OK && !shmc_is_object(change->value))
+        return refuse(apply, item, PyUnicode_FromString("it is no JSON object"));
+    if (status != SHMC_OK)
+        return failed(apply, item, status);
+    change->version = SHMC_NOTHING;
+    if (item->version != Py_None &&
+        shmc_encode_str(encoder, item->version, SHMC_NOTHING, &change->version) < 0)
+        return -1;
+    change->looked_up = true;
+    status = apply->staged ? shmc_stage(encoder->writer, change)
+                           : shmc_put(encoder->writer, change);
+    if (status != SHMC_OK)
+        return failed(apply, item, status);
+    encoder->last = change->value;
+    encoder->last_batch = shmc_batch_number(encoder->writer);
+    apply->changes += apply->staged || shmc_batch_changes(encoder->writer) != before;
+    return 0;
+}
+
+static int take_away(struct apply *apply, const struct item *item)
+{
+    struct shmc_writer *const writer = apply->encoder->writer;
+    const char *const key = (const char *)apply->change.key, *version = NULL;
+    const size_t key_length = apply->change.key_length;
+    Py_ssize_t length = 0;
+    enum shmc_status status;
+
+    if (item->version != Py_None) {
+        version = PyUnicode_AsUTF8AndSize(item->version, &length);
+        if (version == NULL)
+            return -1;
+    }
+    apply->encoder->parser.status = SHMC_OK;
+    if (apply->staged)
+        status = shmc_unstage(writer, apply->change.resource, key, key_length);
+    else
+        status = shmc_delete(writer, apply->change.resource, key, key_length, version,
+                             (size_t)length, 0);
+    if (status == SHMC_OK || status == SHMC_NOT_FOUND)
+        apply->changes += status == SHMC_OK;
+    else
+        return failed(apply, item, status);
+    return 0;
+}
+
+static int apply_item(struct apply *apply, const struct item *item)
+{
+    Py_ssize_t length;
+    const char *type = PyUnicode_AsUTF8(item->type);
+
+    apply->change.key = (const uint8_t *)PyUnicode_AsUTF8AndSize(item->key, &length);
+    if (type == NULL || apply->change.key == NULL)
+        return -1;
+    apply->change.key_length = (size_t)length;
+    if (length == 0)
+        return refuse(apply, item, PyUnicode_FromString("it has no name"));
+    if (memchr(apply->change.key, 0, (size_t)length) != NULL) {
+        apply->change.key_length = 0; /* nothing can be under it */
+        return refuse(apply, item, PyUnicode_FromString("its name has a NUL in it"));
+    }
+    if (strcmp(type, "DELETED") == 0)
+        return take_away(apply, item);
+    if (strcmp(type, "ADDED") == 0 || strcmp(type, "MODIFIED") == 0 || strcmp(type, "LISTED") == 0)
+        return store(apply, item);
+    PyErr_Format(PyExc_ValueError, "an item of type %R is no change of an object", item->type);
+    return -1;
+}
+
+static int read_item(PyObject *object, struct item *item)
+{
+    if (PyTuple_Check(object) && PyTuple_GET_SIZE(object) == FIELDS) {
+        *item = (struct item){PyTuple_GET_ITEM(object, 0), PyTuple_GET_ITEM(object, 1),
+                              PyTuple_GET_ITEM(object, 2), PyTuple_GET_ITEM(object, 6)};
+        if (PyUnicode_Check(item->type) && PyUnicode_Check(item->key) &&
+            PyBytes_Check(item->raw) &&
+            (item->version == Py_None || PyUnicode_Check(item->version)))
+            return 0;
+    }
+    PyErr_Format(PyExc_TypeError, "an Item is needed, not %R", object);
+    return -1;
+}
+
+/* (writer, resource, items, drop_managed, staged) */
+static PyObject *hot_apply_items(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    struct apply apply = {.changes = 0};
+    struct item item;
+
+    (void)module;
+    if (count != 5 || !PyList_Check(arguments[2])) {
+        PyErr_SetString(PyExc_TypeError,
+                        "takes writer, resource, a list of items, drop_managed, staged");
+        return NULL;
+    }
+    struct shmc_writer *const writer = PyLong_AsVoidPtr(arguments[0]);
+    apply.change.resource = (uint32_t)PyLong_AsUnsignedLong(arguments[1]);
+    if (PyErr_Occurred())
+        return NULL;
+    apply.encoder = shmc_encoder_of(writer);
+    if (apply.encoder == NULL)
+        return NULL;
+    apply.encoder->parser.drop_managed = arguments[3] == Py_True;
+    apply.staged = arguments[4] == Py_True;
+    apply.refused = PyList_New(0);
+    int result = apply.refused == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; result == 0 && i < PyList_GET_SIZE(arguments[2]); i++) {
+        result = read_item(PyList_GET_ITEM(arguments[2], i), &item);
+        if (result == 0)
+            result = apply_item(&apply, &item);
+    }
+    if (result < 0) {
+        Py_XDECREF(apply.refused);
+        return NULL;
+    }
+    return Py_BuildValue("nN", apply.changes, apply.refused);
+}
+
+static PyMethodDef methods[] = {
+    {"apply_items", (PyCFunction)(void (*)(void))hot_apply_items, METH_FASTCALL,
+     PyDoc_STR("apply_items(writer, resource, items, drop_managed, staged) -> changes, refused")},
+    {NULL, NULL, 0, NULL},
+};
 
 int shmc_pyparse_init(PyObject *module)
 {
-    return PyModule_AddType(module, &shmc_pyframes_type) < 0 ||
-                   PyModule_AddType(module, &shmc_pyitems_type) < 0 ||
-                   PyModule_AddType(module, &shmc_pychunks_type) < 0
-               ? -1
-               : 0;
+    if (PyModule_AddType(module, &shmc_pyframes_type) < 0 ||
+        PyModule_AddType(module, &shmc_pyitems_type) < 0 ||
+        PyModule_AddType(module, &shmc_pychunks_type) < 0)
+        return -1;
+    return PyModule_AddFunctions(module, methods);
 }

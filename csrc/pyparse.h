@@ -5,7 +5,7 @@
  *   pyframes.c    Frames: the lines of a watch
  *   pyitems.c     ItemScanner: the items of a list while it streams
  *   pychunks.c    Chunks: HTTP's chunked framing
- *   pyparse.c     puts them into the module
+ *   pyparse.c     items into a resource
  *
  * The decoders hold what is not complete yet, and nothing else: one line, one item, the little
  * that stands beside a list's items. They belong to one thread at a time, which the GIL sees to.

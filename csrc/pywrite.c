@@ -15,6 +15,7 @@ static struct shmc_encoder *encoders; /* with the GIL (H4) */
 static void encoder_free(struct shmc_encoder *encoder)
 {
     shmc_keys_clear(encoder);
+    shmc_parser_free(&encoder->parser);
     Py_CLEAR(encoder->trail);
     PyMem_Free(encoder->stack);
     PyMem_Free(encoder);
@@ -45,6 +46,7 @@ struct shmc_encoder *shmc_encoder_of(struct shmc_writer *writer)
         return NULL;
     }
     encoder->writer = writer;
+    shmc_parser_init(&encoder->parser, writer);
     encoder->span = shmc_writer_span(writer);
     encoder->instance = shmc_writer_instance(writer);
     encoder->next = encoders;

@@ -191,6 +191,9 @@ enum shmc_status shmc_share_cancel(struct shmc_writer *writer, uint32_t resource
 /* A key that was staged is not to be there after all. */
 enum shmc_status shmc_unstage(struct shmc_writer *writer, uint32_t resource, const char *key,
                               size_t key_length);
+/* Stages what is published under a key, as it is: NOT_FOUND if nothing is. */
+enum shmc_status shmc_restage(struct shmc_writer *writer, uint32_t resource, const char *key,
+                              size_t key_length);
 
 /* Regular duties: heartbeat, seats of the dead, reclaiming. At least every 250 ms. */
 enum shmc_status shmc_tend(struct shmc_writer *writer, uint64_t now_ns);

@@ -175,6 +175,11 @@ uint64_t shmc_writer_instance(const struct shmc_writer *writer)
     return writer->super->instance;
 }
 
+bool shmc_batch_alive(const struct shmc_writer *writer)
+{
+    return writer->in_batch && !writer->poisoned;
+}
+
 uint64_t shmc_batch_number(const struct shmc_writer *writer)
 {
     return writer->batch_number;

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         shmc_abort: Callable[[WriterHandle], int]
         shmc_in_batch: Callable[[WriterHandle], int]
         shmc_delete: Callable[[WriterHandle, int, bytes, int, bytes | Pointer, int, int], int]
+        shmc_restage: Callable[[WriterHandle, int, bytes, int], int]
         shmc_replace_begin: Callable[[WriterHandle, int], int]
         shmc_replace_finish: Callable[[WriterHandle, int, bytes | Pointer, int], int]
         shmc_replace_cancel: Callable[[WriterHandle, int], int]

@@ -69,6 +69,8 @@ class Resource:
 
     name: str
     indices: Mapping[str, IndexSpec] = field(default_factory=dict)
+    keep_managed_fields: bool = False
+    """Whether items keep metadata.managedFields; they are not read, and not stored, otherwise."""
 
     def __post_init__(self) -> None:
         check_label("a resource's name", self.name)

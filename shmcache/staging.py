@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from shmcache import _hot
 from shmcache._native import check, lib
+from shmcache.applying import apply_items
 from shmcache.indexing import identity
 
 if TYPE_CHECKING:
+    from shmcache.protocol.items import Item
     from shmcache.writer import Declared, Writer
 
 CHUNK = 500  # objects that are encoded in one turn of the writer
@@ -61,6 +63,20 @@ class Staged:
                     key, version = identity(obj)
                     self.put(key, obj, version)
             count += len(chunk)
+        return count
+
+    def apply_items(self, items: list[Item]) -> int:
+        """Stages objects as they came, DELETED takes back; how many were staged or taken back.
+
+        What cannot be stored is refused as by Writer.apply_items().
+        """
+        writer, declared, count = self._writer, self._declared, 0
+        for chunk in _chunks(items, CHUNK):
+            for item in chunk if self.prefix else ():
+                if item.key and not item.key.startswith(self.prefix):
+                    raise ValueError(f"{declared.name}: {item.key!r} is not under {self.prefix!r}")
+            with writer._change(declared.name, whole=True):  # noqa: SLF001
+                count += apply_items(writer, declared, chunk, self)
         return count
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from shmcache import _hot, _native
 from shmcache._native import NULL, check, ffi, lib
+from shmcache.applying import apply_items
 from shmcache.contacts import Contacts
 from shmcache.errors import BusyError, CacheFull, CorruptSegment, ShmCacheError
 from shmcache.indexing import Functions, identity, published, resolve
@@ -30,6 +31,7 @@ from shmcache.staging import Staged
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from shmcache.protocol.items import Item
     from shmcache.settings import WriterOptions
 
 logger = logging.getLogger(__name__)
@@ -40,11 +42,13 @@ TEND_SECONDS = 0.2
 class Declared:
     """A resource of this writer: its id, and the index functions that run here."""
 
-    __slots__ = ("functions", "id", "name", "shares")
+    __slots__ = ("functions", "id", "keep_managed_fields", "name", "refused", "shares")
 
-    def __init__(self, name: str, number: int) -> None:
-        self.name = name
+    def __init__(self, resource: Resource, number: int) -> None:
+        self.name = name = resource.name
         self.id = number
+        self.keep_managed_fields = resource.keep_managed_fields
+        self.refused = 0  # items that could not be stored
         self.shares: set[str] = set()  # prefixes whose new content is being staged
         self.functions = Functions(name)
 
@@ -155,6 +159,19 @@ class Writer(Contacts):
                 changed += self.put(resource, key, obj, version)
             return changed
 
+    def apply_items(self, resource: str, items: list[Item], *, version: str | None = None) -> int:
+        """Stores and deletes objects as they came, in one generation; how many changed anything.
+
+        `version` becomes the resource's. An object that cannot be stored (no JSON object, no name,
+        nested too deep) is refused alone: logged, counted, and its key stays as it was.
+        """
+        declared = self._resource(resource)
+        with self._change(resource, whole=True) as handle:
+            changes = apply_items(self, declared, items, None)
+            if version is not None:
+                check(lib.shmc_set_version(handle, declared.id, *_text(version)), resource)
+            return changes
+
     def delete(
         self, resource: str, key: str, version: str | None = None, *, unknown: bool = False
     ) -> bool:
@@ -232,7 +249,7 @@ class Writer(Contacts):
                 raise ValueError(f"cache {self.name!r}: {resource.name} is declared already")
             status = lib.shmc_declare_resource(handle, name, len(name), number)
             check(status, f"declaring {resource.name}")
-            declared = Declared(resource.name, int(number[0]))
+            declared = Declared(resource, int(number[0]))
             for index, spec in resource.indices.items():
                 self._declare_index(handle, declared, index, resolve(index, spec) or spec)
             self._declared[resource.name] = declared
@@ -298,10 +315,11 @@ class Writer(Contacts):
             check(lib.shmc_set_version(handle, declared.id, *_text(version)), resource)
 
     def stats(self) -> dict[str, int]:
-        """What shmc_stats says, and how often index functions failed."""
+        """What shmc_stats says, how often index functions failed, and items that were refused."""
         with self._turn():
             failures = sum(declared.functions.failures for declared in self._declared.values())
-            return {**self._stats(), "index_failures": failures}
+            refused = sum(declared.refused for declared in self._declared.values())
+            return {**self._stats(), "index_failures": failures, "items_refused": refused}
 
     def check(self) -> None:
         """Verifies every invariant by a walk over the whole cache; CorruptSegment names one."""

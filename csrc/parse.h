@@ -1,0 +1,80 @@
+/*
+ * parse.h - what parse.c (values) and parseobject.c (objects) share.
+ *
+ * Functions that read return the place behind what they read, or NULL with the parser's status
+ * and error set. `previous` is a word that is alive, or SHMC_NOTHING.
+ */
+#ifndef SHMC_PARSE_H
+#define SHMC_PARSE_H
+
+#include "json.h"
+#include "writer.h"
+
+const uint8_t *shmc_parse_fail(struct shmc_parser *parser, enum shmc_status status,
+                               const uint8_t *at, const char *error);
+/* INVALID; at the end of the text it ends too early, whatever was expected. */
+const uint8_t *shmc_parse_wrong(struct shmc_parser *parser, const uint8_t *at, const char *error);
+
+/* From behind the quote. */
+const uint8_t *shmc_parse_string(struct shmc_parser *parser, const uint8_t *at, shmc_word previous,
+                                 shmc_word *word);
+/* From the bracket. */
+const uint8_t *shmc_parse_object(struct shmc_parser *parser, const uint8_t *at, shmc_word previous,
+                                 shmc_word *word);
+const uint8_t *shmc_parse_value(struct shmc_parser *parser, const uint8_t *at, shmc_word previous,
+                                shmc_word *word);
+
+/* The stack of what is open. */
+bool shmc_parse_push(struct shmc_parser *parser, shmc_word key, shmc_word word);
+void shmc_parse_pop(struct shmc_parser *parser, size_t base);
+bool shmc_parse_deeper(struct shmc_parser *parser, const uint8_t *at);
+
+/* At least 8 bytes; both may be read as far. */
+static inline bool same_bytes(const uint8_t *a, const uint8_t *b, size_t length)
+{
+    uint64_t differ = 0, x, y;
+
+    if (length > 64)
+        return memcmp(a, b, length) == 0;
+    for (size_t i = 0; i + 8 < length; i += 8) {
+        memcpy(&x, a + i, 8);
+        memcpy(&y, b + i, 8);
+        differ |= x ^ y;
+    }
+    memcpy(&x, a + length - 8, 8);
+    memcpy(&y, b + length - 8, 8);
+    return (differ | (x ^ y)) == 0;
+}
+
+/* Whether the literal behind a quote is that string block; its end then, else NULL. A block
+ * without escapes has no quote in it: the literal cannot end before. */
+static inline const uint8_t *shmc_same_block(const struct shmc_parser *parser, const uint8_t *at,
+                                        shmc_word word)
+{
+    const uint8_t *const block = parser->span->base + shmc_block_of(word);
+    uint32_t head;
+
+    memcpy(&head, block, 4);
+    const size_t length = head & SHMC_STRING_LENGTH;
+    if ((size_t)(parser->end - at) <= length || at[length] != '"' ||
+        (head & SHMC_STRING_ESCAPES) != 0 || !same_bytes(block + 4, at, length))
+        return NULL;
+    return at + length + 1;
+}
+
+/* Behind an element or member: to the next one, or *closed and behind the bracket. */
+static inline const uint8_t *shmc_parse_next(struct shmc_parser *parser, const uint8_t *at,
+                                             uint8_t bracket, bool *closed)
+{
+    at = shmc_skip_space(at, parser->end);
+    if (at == parser->end)
+        return shmc_parse_wrong(parser, at, NULL);
+    *closed = *at == bracket;
+    if (*closed)
+        return at + 1;
+    if (*at != ',')
+        return shmc_parse_wrong(parser, at, "a comma is missing");
+    return shmc_skip_space(at + 1, parser->end);
+}
+
+#endif

@@ -21,7 +21,7 @@ from benchmarks.harness import Row
 HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
 RESULTS = HERE / "results.json"
-QUESTIONS = ("reads", "writes", "memory", "wake", "ring", "contention")
+QUESTIONS = ("reads", "writes", "memory", "wake", "ring", "contention", "framing")
 WORSE = 1.10
 TIMEOUT_S = 1_800
 

@@ -6,6 +6,7 @@ connection. A source asks for one thing at a time, so it has one, which it can c
 
 from __future__ import annotations
 
+import logging
 import platform
 import threading
 import time
@@ -24,6 +25,8 @@ from shmcache.source.base import SourceFailed
 from shmcache.source.body import is_bounded, read_body
 from shmcache.source.failures import as_failures, cancelled, ended_early, garbage, http_failure
 from shmcache.source.line import KEEPALIVE, HeldConnection, HeldTLSConnection, Line
+
+_log = logging.getLogger(__name__)
 
 JSON = "application/json"
 CONNECT_TIMEOUT = 10.0
@@ -91,6 +94,7 @@ class Client:
         self._pool: urllib3.PoolManager | None = None
         self._access: Access | None = None
         self._sent: list[tuple[str, str]] = []
+        self._warnings: set[str] = set()
 
     def cancel(self) -> None:
         """Ends what is under way and refuses what comes after. From any thread."""
@@ -151,6 +155,10 @@ class Client:
                 raise ended_early(what)
 
     def _check(self, response: urllib3.HTTPResponse, what: str) -> None:
+        for warning in response.headers.getlist("Warning"):
+            if warning not in self._warnings:  # each once: they come with every answer
+                self._warnings.add(warning)
+                _log.warning("%s: the server warns: %s", what, warning)
         if response.status != 200:
             body = _beginning(read_body(response, what), ERROR_BYTES)
             raise SourceFailed(

@@ -140,7 +140,7 @@ def _access(chosen: _Chosen, target: Any, expires: float | None) -> Access:
     return Access(
         url=target.host,
         namespace=chosen.namespace,
-        authorization=target.api_key.get("BearerToken"),
+        authorization=next(iter(target.api_key.values()), None),  # under either of two names
         token_file=token_file,
         impersonation=_impersonation(user),
         tls=tls,

@@ -333,6 +333,16 @@ def test_requests_say_who_we_are_and_what_is_wanted() -> None:
     assert "as=PartialObjectMetadata;" in wire.header("Accept", 1)[0]
 
 
+def test_a_warning_of_the_server_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    old = '299 - "v1 Endpoints is deprecated"'
+    with Wire(answer(LIST, Warning=old), answer(LIST, Warning=old)) as wire:
+        source = source_of(wire.url)
+        list_of(source)
+        list_of(source)
+
+    assert 1 == caplog.text.count("v1 Endpoints is deprecated")
+
+
 def test_keepalive_is_on() -> None:
     with Wire(silent(HEAD)) as wire:
         source = KubeSource(server_of(wire.url), CONFIGMAPS)

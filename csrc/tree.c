@@ -113,6 +113,7 @@ static void fetch_keys(const struct shmc_span *span, const struct shmc_tree_kind
     }
 }
 
+/* Prefix and head, 8 bytes behind it, are equal already. */
 static bool entry_order(const struct shmc_span *span, const struct shmc_tree_kind *kind,
                         const struct shmc_node *node, uint32_t index, const uint8_t *bytes,
                         size_t length, int *order)
@@ -124,7 +125,7 @@ static bool entry_order(const struct shmc_span *span, const struct shmc_tree_kin
         words[1] = shmc_node_word(span, node, 2, index);
     if (!shmc_node_key_open(span, kind, words, &key))
         return false;
-    *order = compare_from(span, &key, bytes, length, node->prefix_length);
+    *order = compare_from(span, &key, bytes, length, (uint64_t)node->prefix_length + 8);
     return true;
 }
 

@@ -37,11 +37,12 @@ static enum shmc_status pending_add(struct shmc_writer *writer,
 }
 
 /* metadata.uid, or SHMC_NOTHING if there is no such string. */
-static shmc_word uid_of(const struct shmc_writer *writer, shmc_word value)
+static shmc_word uid_of(struct shmc_writer *writer, shmc_word value)
 {
     const shmc_word metadata =
-        shmc_object_find(&writer->span, value, (const uint8_t *)"metadata", 8);
-    const shmc_word uid = shmc_object_find(&writer->span, metadata, (const uint8_t *)"uid", 3);
+        shmc_member(&writer->span, &writer->metadata, 0, value, (const uint8_t *)"metadata", 8);
+    const shmc_word uid =
+        shmc_member(&writer->span, &writer->uid, 0, metadata, (const uint8_t *)"uid", 3);
 
     return shmc_tag(uid) == SHMC_TAG_SHORT || shmc_tag(uid) == SHMC_TAG_STRING ? uid : SHMC_NOTHING;
 }

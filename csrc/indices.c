@@ -25,6 +25,7 @@
 
 struct emit {
     struct shmc_writer *writer;
+    struct shmc_windex *index;
     struct shmc_list values; /* words of value strings, as they stand in the tree */
 };
 
@@ -187,6 +188,28 @@ bool shmc_path_valid(const char *path, size_t length)
     return more == 0 && steps > 0 && steps <= 64;
 }
 
+shmc_word shmc_member(const struct shmc_span *span, struct shmc_place *known, uint64_t step,
+                      shmc_word word, const uint8_t *key, uint32_t length)
+{
+    struct shmc_object object;
+
+    if (!shmc_object_open(span, word, &object))
+        return SHMC_NOTHING;
+    if (known->shape != object.shape_id || known->step != step)
+        *known = (struct shmc_place){object.shape_id, step,
+                                     shmc_object_place(span, &object, key, length)};
+    return known->place < object.count ? shmc_load_at(span, object.words + known->place * 8)
+                                       : SHMC_NOTHING;
+}
+
+/* One step of an index's path; `left` of it is behind the step. */
+static shmc_word take_step(const struct shmc_span *span, struct shmc_windex *index,
+                           const struct step *step, size_t left, shmc_word word)
+{
+    return shmc_member(span, &index->places[left % SHMC_PLACES], left + 1, word, step->key,
+                       step->length);
+}
+
 static enum shmc_status emit_path(struct emit *emit, const char *path, size_t left,
                                   shmc_word word)
 {
@@ -196,7 +219,7 @@ static enum shmc_status emit_path(struct emit *emit, const char *path, size_t le
         struct shmc_array array;
 
         if (step.key != NULL) {
-            word = shmc_object_find(&emit->writer->span, word, step.key, step.length);
+            word = take_step(&emit->writer->span, emit->index, &step, left, word);
             continue;
         }
         if (!shmc_array_open(&emit->writer->span, word, &array))
@@ -215,16 +238,18 @@ static enum shmc_status emit_path(struct emit *emit, const char *path, size_t le
 }
 
 /* Whether a path leads to the same word in both: then nothing below it changed. */
-static bool path_same(const struct shmc_span *span, const char *path, size_t left, shmc_word old,
+static bool path_same(const struct shmc_span *span, struct shmc_windex *index, shmc_word old,
                       shmc_word new)
 {
+    const char *path = index->path;
+    size_t left = index->path_length;
     struct step step;
 
     while (old != new) {
         if (path_step(&path, &left, &step) <= 0 || step.key == NULL)
             return false;
-        old = shmc_object_find(span, old, step.key, step.length);
-        new = shmc_object_find(span, new, step.key, step.length);
+        old = take_step(span, index, &step, left, old);
+        new = take_step(span, index, &step, left, new);
     }
     return true;
 }
@@ -357,11 +382,12 @@ static enum shmc_status index_update(struct shmc_writer *writer, struct shmc_win
                                      size_t external, shmc_word key, const shmc_word old[2],
                                      const shmc_word new[2])
 {
-    struct emit before = {.writer = writer}, after = {.writer = writer};
+    struct emit before = {.writer = writer, .index = index};
+    struct emit after = {.writer = writer, .index = index};
     enum shmc_status status;
 
     if (index->path != NULL) {
-        if (path_same(&writer->span, index->path, index->path_length, old[0], new[0]))
+        if (path_same(&writer->span, index, old[0], new[0]))
             return SHMC_OK;
         status = emit_path(&before, index->path, index->path_length, old[0]);
         if (status == SHMC_OK)

@@ -131,20 +131,28 @@ int shmc_string_compare(const struct shmc_span *span, const struct shmc_string *
     return 0;
 }
 
+uint64_t shmc_object_place(const struct shmc_span *span, const struct shmc_object *object,
+                           const uint8_t *key, uint32_t length)
+{
+    struct shmc_string name;
+
+    for (uint64_t i = 0; i < object->count; i++) {
+        if (shmc_string_open(span, shmc_object_key(span, object, i), &name) &&
+            name.length == length && shmc_string_compare(span, &name, 0, length, key) == 0)
+            return i;
+    }
+    return object->count;
+}
+
 shmc_word shmc_object_find(const struct shmc_span *span, shmc_word word, const uint8_t *key,
                            uint32_t length)
 {
     struct shmc_object object;
-    struct shmc_string name;
 
     if (!shmc_object_open(span, word, &object))
         return SHMC_NOTHING;
-    for (uint64_t i = 0; i < object.count; i++) {
-        if (shmc_string_open(span, shmc_object_key(span, &object, i), &name) &&
-            name.length == length && shmc_string_compare(span, &name, 0, length, key) == 0)
-            return shmc_load_at(span, object.words + i * 8);
-    }
-    return SHMC_NOTHING;
+    const uint64_t place = shmc_object_place(span, &object, key, length);
+    return place < object.count ? shmc_load_at(span, object.words + place * 8) : SHMC_NOTHING;
 }
 
 /*

@@ -291,9 +291,12 @@ static inline bool shmc_number_open(const struct shmc_span *span, shmc_word word
 }
 
 /*
- * Finds the value of a key in an object by comparing bytes; SHMC_NOTHING if it has
- * no such key. For paths of indices; views look keys up by shape instead.
+ * Where an open object has a key, by comparing bytes; its count if it has none. For paths
+ * of indices; views look keys up by shape instead.
  */
+uint64_t shmc_object_place(const struct shmc_span *span, const struct shmc_object *object,
+                           const uint8_t *key, uint32_t length);
+/* The value of a key; SHMC_NOTHING if the object (or whatever it is) has no such key. */
 shmc_word shmc_object_find(const struct shmc_span *span, shmc_word word, const uint8_t *key,
                            uint32_t length);
 

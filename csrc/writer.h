@@ -56,7 +56,16 @@ struct shmc_wresource {
     size_t staged_before;      /* the open batch */
 };
 
+/* Where objects of one shape (an id is never used twice) have one key. */
+struct shmc_place {
+    uint64_t shape; /* 0: nothing is known, or {}: then there is no place */
+    uint64_t step;  /* of a path; 0 where there is none */
+    uint64_t place;
+};
+#define SHMC_PLACES 8u
+
 struct shmc_windex {
+    struct shmc_place places[SHMC_PLACES]; /* of the last shapes on its path */
     shmc_word name, settings;
     shmc_offset tree;
     uint64_t count;
@@ -109,6 +118,7 @@ struct shmc_writer {
     uint32_t looked_up;    /* in which resource */
     uint64_t fresh_bytes; /* of values, in the current operation */
 
+    struct shmc_place metadata, uid; /* of the last shapes that had them */
     uint8_t *scratch; /* keys of index entries */
     size_t scratch_size;
     struct shmc_list words; /* scratch of make_string */
@@ -119,6 +129,11 @@ struct shmc_writer {
     uint64_t seat_count;
     struct shmc_stats counters; /* revoked, commits, deltas, relists, wakes */
 };
+
+/* As shmc_object_find(), remembering where the key was in the last shape. `known` is for this key
+ * (and step) alone, or says otherwise. */
+shmc_word shmc_member(const struct shmc_span *span, struct shmc_place *known, uint64_t step,
+                      shmc_word word, const uint8_t *key, uint32_t length);
 
 /* value words ------------------------------------------------------------------------ */
 

@@ -41,28 +41,28 @@ def resolve(index: str, spec: IndexSpec) -> Emit | None:
 class Functions:
     """The index functions of one resource, in the order of their declaration."""
 
-    __slots__ = ("_emits", "_seen", "failures", "resource")
+    __slots__ = ("_seen", "emits", "failures", "resource")
 
     def __init__(self, resource: str) -> None:
         self.resource = resource
         self.failures = 0
         self._seen: set[tuple[str, type[Exception]]] = set()
-        self._emits: list[tuple[str, Emit]] = []
+        self.emits: list[tuple[str, Emit]] = []
 
     def __len__(self) -> int:
-        return len(self._emits)
+        return len(self.emits)
 
     def add(self, index: str, emit: Emit) -> None:
         """Behind those that are there already."""
-        self._emits.append((index, emit))
+        self.emits.append((index, emit))
 
     def drop_last(self) -> None:
         """Undoes the latest add()."""
-        self._emits.pop()
+        self.emits.pop()
 
     def emit(self, key: str, obj: Any) -> tuple[tuple[str, ...], ...]:
         """One tuple of values per function; an empty one where the function raised."""
-        return tuple(self._one(index, emit, key, obj) for index, emit in self._emits)
+        return tuple(self._one(index, emit, key, obj) for index, emit in self.emits)
 
     def _one(self, index: str, emit: Emit, key: str, obj: Any) -> tuple[str, ...]:
         try:

@@ -115,7 +115,7 @@ class Writer(Contacts):
     def put(self, resource: str, key: str, obj: Any, version: str | None = None) -> bool:
         """Stores one object under `key`; whether that changed anything."""
         declared = self._declared.get(resource) or self._resource(resource)
-        if not declared.functions and self._depth == 0:
+        if self._depth == 0 and not declared.functions.emits:
             try:
                 return self._put_now(declared, key, obj, version)
             except BusyError:  # a batch was left open: what follows undoes it first
@@ -126,9 +126,11 @@ class Writer(Contacts):
 
     def _put_now(self, declared: Declared, key: str, obj: Any, version: str | None) -> bool:
         """put() as a batch of its own, in one call: what a watch event costs."""
-        self._refuse_child()
+        if not self._alive[0]:
+            self._refuse_child()
         with self._lock:
-            self._usable()
+            if self._handle is None or self._inside:
+                self._usable()
             try:
                 self._inside = True
                 now = monotonic_ns()

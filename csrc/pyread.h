@@ -137,7 +137,12 @@ size_t shmc_pywhere_keep(PyObject *where, const shmc_pyroot *root, struct shmc_e
 struct shmc_pyscan {
     shmc_pyroot *root; /* borrowed */
     const struct shmc_pybounds *bounds;
-    shmc_offset directory;
+    shmc_offset directory, primary;
+    struct { /* beside a walk over an index: where its last key stands in the primary tree */
+        struct shmc_cursor cursor;
+        bool on;
+        unsigned run, pause, gap;
+    } beside;
     uint64_t left;  /* entries that may still come, by the record's count (V4) */
     uint64_t wanted; /* by the limit */
     bool ended;     /* nothing behind the chunk */

@@ -201,10 +201,10 @@ static bool number_of(const uint8_t *text, size_t length, int64_t *number)
     if (at == length)
         return false;
     for (; at < length; at++) {
-        const uint64_t digit = (uint64_t)text[at] - '0';
-        if (digit > 9 || found > (limit - digit) / 10)
+        const uint64_t figure = (uint64_t)text[at] - '0';
+        if (figure > 9 || found > (limit - figure) / 10)
             return false;
-        found = found * 10 + digit;
+        found = found * 10 + figure;
     }
     *number = negative ? (int64_t)(0 - found) : (int64_t)found;
     return true;

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from shmcache.handlers import OnAdd, OnDelete, OnUpdate, Registration
-    from shmcache.listing import Fields, Labels, Plan
+    from shmcache.listing import Fields, Labels, Plan, Remembered, Selection
     from shmcache.reader import Cache
 
     Views = list[_hot.View]
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 class CachedResource(Fresh):
     """A read-only mapping of keys to views, ordered by key, with indices."""
 
-    __slots__ = ("_indices", "cache")
+    __slots__ = ("_indices", "_ways", "cache")
 
     _indices: dict[str, int]
+    _ways: dict[Selection, Remembered]
     cache: Cache
     """Whose latest state it shows; not set on what a snapshot gave."""
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
+    from shmcache.resources import CachedResource
+
     Shard = tuple[int, int]
     Group = tuple[tuple[str, ...], tuple[_hot.Test, ...]]
     Labels = str | LabelSelector | Mapping[str, str]
@@ -34,13 +36,14 @@ _LABELS = ("metadata", "labels")
 _ONE_OF = frozenset((EQUALS, DOUBLE_EQUALS, IN))
 _FIRST_LOOK, _WIDER = 16, 8  # how many entries of each way are counted at first, and how it grows
 _TRIES = 32  # of a union of index values, on as many roots
-_REMEMBERED = 256  # selections that were compiled
+_REMEMBERED = 256  # selections that were compiled, and ways of a resource
+_USES = 64  # of a way, until they are compared again
 
 
 class Selection:
-    """What to select, compiled once."""
+    """What to select, compiled once. `simple`: one requirement is all there is."""
 
-    __slots__ = ("fields", "labels", "namespace", "shard", "where")
+    __slots__ = ("fields", "labels", "namespace", "shard", "simple", "where")
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class Selection:
         exact = fields.exact("metadata.namespace") if fields else None
         self.namespace = exact or None if namespace is None else namespace
         groups = (*_label_groups(labels), *_field_groups(fields))
+        self.simple = not shard and sum(len(tests) for _, tests in groups) == 1
         self.where = _hot.Where(groups, shard) if groups or shard else None
 
     @property
@@ -159,6 +163,8 @@ class Way:
     ) -> list[Any]:
         """The objects, sorted by key. One call, or (for several values) one root."""
         by_index, prefix, where = _hot.Resource.by_index, wanted.prefix, wanted.where
+        if wanted.simple and self.index >= 0:
+            where = None  # the index has answered all that is asked
         if self.key is not None:
             return _one(resource, self.key, wanted, after)
         if self.index < 0:
@@ -217,7 +223,7 @@ def _values_in(steps: tuple[str | None, ...], wanted: Selection) -> Iterator[tup
 
 
 class Plan:
-    """Which way a list goes, and why: what explain() gives. str() is for people."""
+    """Which way a list would go, and why: what explain() gives. str() is for people."""
 
     __slots__ = ("others", "sifted", "way", "why")
 
@@ -240,6 +246,10 @@ class Plan:
         return f"<shmcache.Plan: {self}>"
 
 
+def _sifted(wanted: Selection, way: Way) -> bool:
+    return wanted.where is not None and not (wanted.simple and way.index >= 0)
+
+
 def plan(resource: _hot.Resource, wanted: Selection) -> Plan:
     """The way that ends first."""
     ways = ways_to(wanted, resource.record()["indices"])
@@ -247,7 +257,7 @@ def plan(resource: _hot.Resource, wanted: Selection) -> Plan:
         only = "there is no index for it" if ways[0].name == "everything" else "the only way"
         if wanted.where is None:
             only = "nothing else is asked"
-        return Plan(ways[0], [], only, sifted=wanted.where is not None)
+        return Plan(ways[0], [], only, sifted=_sifted(wanted, ways[0]))
     limit, counts = _FIRST_LOOK, [0] * len(ways)
     while True:
         counts = [way.keys(resource, wanted.prefix, limit) for way in ways]
@@ -262,12 +272,38 @@ def plan(resource: _hot.Resource, wanted: Selection) -> Plan:
         for way, count in zip(ways, counts, strict=True)
         if way is not best
     )
-    return Plan(best, others, why, sifted=wanted.where is not None)
+    return Plan(best, others, why, sifted=_sifted(wanted, best))
 
 
-def select(resource: _hot.Resource, wanted: Selection, after: str | None, limit: int) -> list[Any]:
+class Remembered:
+    """The way that a selection took last in a resource; thought over again after some uses."""
+
+    __slots__ = ("index_count", "uses", "way")
+
+    def __init__(self, way: Way, index_count: int) -> None:
+        self.way = way
+        self.index_count = index_count
+        self.uses = _USES
+
+
+def _way(resource: CachedResource, wanted: Selection) -> Way:
+    try:
+        ways = resource._ways  # noqa: SLF001 - ours: kept there for its lifetime
+    except AttributeError:
+        ways = resource._ways = {}  # noqa: SLF001
+    known = ways.get(wanted)
+    if known is None or not known.uses or known.index_count != resource.index_count:
+        if len(ways) >= _REMEMBERED:
+            ways.clear()
+        count = resource.index_count
+        known = ways[wanted] = Remembered(plan(resource, wanted).way, count)
+    known.uses -= 1
+    return known.way
+
+
+def select(resource: CachedResource, wanted: Selection, after: str | None, limit: int) -> list[Any]:
     """The selected objects of one state, sorted by key: `limit` of them behind `after`."""
-    way = plan(resource, wanted).way
+    way = _way(resource, wanted)
     if len(way.values) < 2 or resource.root is not None:
         return way.items(resource, wanted, after, limit)
     for _ in range(_TRIES):

@@ -27,6 +27,8 @@ class Target(NamedTuple):
 def parse(path: str) -> Target | None:
     """The target of a path under /api/v1 or /apis/<group>/<version>; None for any other."""
     parts = [unquote(part) for part in path.strip("/").split("/")]
+    if not all(parts):
+        return None
     if parts[:1] == ["api"] and len(parts) > 2:
         return _resource("", parts[1], parts[2:])
     if parts[:1] == ["apis"] and len(parts) > 3:
@@ -39,7 +41,7 @@ def _resource(group: str, version: str, parts: list[str]) -> Target | None:
     inside = len(parts) > 3 or (len(parts) == 3 and parts[2] not in SUBRESOURCES_OF_NAMESPACES)
     if parts[0] == "namespaces" and inside:
         namespace, parts = parts[1], parts[2:]
-    if len(parts) > 3 or not all(parts):
+    if len(parts) > 3:
         return None
     resource, name, subresource = (*parts, "", "")[:3]
     return Target(group, version, resource, namespace, name, subresource)

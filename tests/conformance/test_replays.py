@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -174,6 +175,41 @@ def test_a_list_has_the_same_bytes(name: str) -> None:
 
     check(recorded, answer)
     assert recorded.method == "GET" or left == 0
+
+
+def chunks_of(wire: bytes) -> list[int]:
+    """The sizes of the chunks of an answer as it came."""
+    rest = wire.partition(b"\r\n\r\n")[2]
+    sizes = []
+    while size := int(rest[: rest.index(b"\r\n")], 16):
+        sizes.append(size)
+        rest = rest[rest.index(b"\r\n") + size + 4 :]
+    return sizes
+
+
+CHUNKED = [
+    name
+    for name in LISTS
+    if Recorded(name).answer.get("chunk_sizes") and Recorded(name).method == "GET"
+]
+
+
+@pytest.mark.parametrize("name", CHUNKED)
+def test_a_list_is_cut_into_the_same_chunks(name: str) -> None:
+    recorded = Recorded(name)
+    server = server_for(recorded)
+    load_list(server, recorded)
+    request = f"GET {recorded.path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    with server, socket.create_connection(("127.0.0.1", server.port), PATIENCE) as sock:
+        sock.sendall(request.encode())
+        wire = b"".join(iter(lambda: sock.recv(1 << 16), b""))
+
+    ours, theirs = chunks_of(wire), recorded.answer["chunk_sizes"]
+    if isinstance(theirs[-1], str):
+        assert theirs[-1] == f"... {len(ours)} chunks"
+        theirs = theirs[:-1]
+        ours = ours[: len(theirs)]
+    assert ours == theirs
 
 
 def test_a_first_page_whose_rest_is_not_known_has_the_same_objects() -> None:

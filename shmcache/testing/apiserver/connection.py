@@ -145,7 +145,7 @@ class Connection:
     async def _until_either_ends(self, watch: Watch, refused: failures.Failure | None) -> None:
         running = asyncio.create_task(self._run(watch, refused))
         gone = asyncio.create_task(self._until_gone())
-        self._loop.enter(watch)
+        watch.begun = lambda: self._loop.enter(watch)
         try:
             await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
             if gone.done():

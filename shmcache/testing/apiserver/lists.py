@@ -101,7 +101,8 @@ def pieces(kind: Kind, found: Page, shape: str = FULL) -> list[bytes]:
     else:
         text = framing.encode({"kind": name, "apiVersion": version, "metadata": metadata})
         head, end = text[:-1] + b',"items":[', b"]}\n"
-    items = [b"," + stored.item(kind, shape) for stored in found.objects]
-    if items:
-        items[0] = items[0][1:]
-    return [head, *items, end]
+    body = [head]
+    for stored in found.objects:
+        body += (stored.item(kind, shape), b",")
+    body[len(body) - 1 if found.objects else 1 :] = [end]
+    return body

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from shmcache.protocol import failures, framing, watching
@@ -55,6 +55,8 @@ class Watch:
         self.beginning = watching.beginning(asked, watch_list=watch_list)
         self.wake = asyncio.Event()
         """Set when something was written, or a bookmark is wanted."""
+        self.begun: Callable[[], None] = lambda: None
+        """Called when what is written from now on will be shown."""
         self._bookmark_now = False
         self._end_now = False
         self._store = store
@@ -81,6 +83,7 @@ class Watch:
             if refused is not None:
                 raise refused
             first = self._begin()
+            self.begun()
         except failures.Failure as failure:
             await sink.lines([framing.event(watching.ERROR, framing.encode(failure.status))])
             return

@@ -45,7 +45,7 @@ OUT ?= build/$(VARIANT)
 CORE_OBJECTS := $(patsubst csrc/%.c,$(OUT)/core/%.o,$(CORE))
 SHARED_OBJECTS := $(patsubst tests/c/%.c,$(OUT)/shared/%.o,$(C_SHARED))
 
-.PHONY: help build test c-test mutants spin lint format check bench demo matrix stress clean
+.PHONY: help build test c-test fuzz mutants spin lint format check bench demo matrix stress clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -103,7 +103,7 @@ lint: $(STAMP) ## ruff, mypy, and the C warnings of gcc and clang as errors
 	$(MAKE) --no-print-directory c-lint
 
 PY_INCLUDE = $(shell $(PY) -c 'import sysconfig; print(sysconfig.get_path("include"))')
-TEST_SOURCES := $(wildcard tests/c/*.c)
+TEST_SOURCES := $(wildcard tests/c/*.c tests/fuzz/*.c)
 
 c-lint:
 	gcc $(CFLAGS_ALL) -O2 -fsyntax-only $(CORE) $(TEST_SOURCES)
@@ -127,6 +127,20 @@ matrix: ## the C tests in all variants
 stress: ## the same for a minute each, and the mutants
 	STRESS_SECONDS=60 $(MAKE) --no-print-directory matrix
 	$(MAKE) --no-print-directory mutants
+
+FUZZ_SECONDS ?= 60
+FUZZ_FLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer,address,undefined \
+              -fno-sanitize-recover=all
+FUZZ := build/fuzz
+
+$(FUZZ)/fuzz_json: tests/fuzz/fuzz_json.c tests/c/core_fixture.c $(CORE) $(HEADERS)
+	@mkdir -p $(@D)/corpus
+	clang $(CFLAGS_ALL) $(FUZZ_FLAGS) $(filter %.c,$^) -o $@
+
+fuzz: $(FUZZ)/fuzz_json ## texts from the wire, whatever they are; FUZZ_SECONDS=60
+	cp tests/fuzz/seeds/* $(FUZZ)/corpus/
+	$(FUZZ)/fuzz_json -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -timeout=20 -rss_limit_mb=1024 \
+	    -dict=tests/fuzz/json.dict -artifact_prefix=$(FUZZ)/ $(FUZZ)/corpus
 
 bench: build ## the figures of benchmarks/README.md
 	$(PY) -m pip install -q -e '.[bench]'

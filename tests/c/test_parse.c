@@ -1,0 +1,210 @@
+/*
+ * JSON text becomes the word of what it says, the same beside any other value; what is wrong is
+ * refused wherever it stands; and nothing is read behind the text's end or left behind by failing.
+ */
+#include "json_properties.h"
+
+static struct core core;
+static struct shmc_parser parser;
+static uint64_t random_state;
+
+static uint64_t dice(uint64_t sides)
+{
+    return test_random(&random_state) % sides;
+}
+
+static void start(void)
+{
+    core_create(&core, (struct core_options){.size = 4 << 20});
+    shmc_parser_init(&parser, core.writer);
+}
+
+static void finish(void)
+{
+    core_check(&core);
+    core_check_nothing_leaked(&core);
+    shmc_parser_free(&parser);
+    CHECK_EQUAL(0, parser.heap.bytes);
+    core_destroy(&core);
+}
+
+static enum shmc_status parse(const char *text, shmc_word previous, shmc_word *word)
+{
+    uint8_t *const copy = exact_copy((const uint8_t *)text, strlen(text));
+    const enum shmc_status status = shmc_parse(&parser, copy, strlen(text), previous, word);
+
+    free(copy);
+    return status;
+}
+
+/* ---- what is said ------------------------------------------------------------------------- */
+
+static const char *const same[][2] = {
+    {" { } ", "{}"},
+    {"[ ]", "[]"},
+    {"{\"a\":1,\"b\":[true,false,null]}", "{a: 1, b: [true, false, null]}"},
+    {"{\"a\":1,\"b\":2,\"a\":3}", "{a: 3, b: 2}"},
+    {"\"\\u0061bcdefgh\\/\"", "'abcdefgh/'"},
+    {"[\"short\",\"a text that is longer\",-0,-12]", "['short', 'a text that is longer', 0, -12]"},
+    {"[1.5,15e-1,150E-2,1.5000000000000000]", "[1.5, 1.5, 1.5, 1.5]"},
+};
+
+static void test_text_is_the_word_of_what_it_says(void)
+{
+    start();
+    core_begin(&core);
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        shmc_word expected, word;
+        CHECK_EQUAL(SHMC_OK, core_value(&core, same[i][1], &expected));
+        CHECK_EQUAL(SHMC_OK, parse(same[i][0], SHMC_NOTHING, &word));
+        CHECK_EQUAL(expected, word);
+        for (size_t k = 0; k < sizeof same / sizeof same[0]; k++) {
+            shmc_word beside;
+            CHECK_EQUAL(SHMC_OK, core_value(&core, same[k][1], &beside));
+            CHECK_EQUAL(SHMC_OK, parse(same[i][0], beside, &word));
+            CHECK_EQUAL(expected, word);
+        }
+    }
+    CHECK_EQUAL(SHMC_OK, shmc_abort(core.writer));
+    finish();
+}
+
+static void test_managed_fields_are_passed_over(void)
+{
+    const char *const text = "{\"metadata\":{\"managedFields\":[{\"a\":\"]\"}],\"name\":\"n\"},"
+                             "\"managedFields\":1,\"spec\":{\"managedFields\":2}}";
+    shmc_word kept, dropped, expected;
+
+    start();
+    core_begin(&core);
+    CHECK_EQUAL(SHMC_OK, core_value(&core,
+                                    "{metadata: {name: 'n'}, managedFields: 1, "
+                                    "spec: {managedFields: 2}}",
+                                    &expected));
+    CHECK_EQUAL(SHMC_OK, parse(text, SHMC_NOTHING, &kept));
+    CHECK(kept != expected);
+    parser.drop_managed = true;
+    CHECK_EQUAL(SHMC_OK, parse(text, kept, &dropped));
+    CHECK_EQUAL(expected, dropped);
+    const uint64_t made = core_stats(&core).blocks;
+    CHECK_EQUAL(SHMC_OK, parse(text, dropped, &dropped));
+    CHECK_EQUAL(expected, dropped);
+    CHECK_EQUAL(made, core_stats(&core).blocks); /* nothing was made to find it */
+    CHECK_EQUAL(SHMC_OK, shmc_abort(core.writer));
+    finish();
+}
+
+/* ---- what is wrong ------------------------------------------------------------------------ */
+
+static const char whole[] =
+    "{\"kind\":\"Pod\",\"metadata\":{\"name\":\"web-0\",\"labels\":{\"app.kubernetes.io/name\":"
+    "\"w\\u00e9b\",\"x\":\"\"},\"generation\":12,\"ratio\":-1.25e-3},\"list\":[1,2.5,\"three\","
+    "null,true,false,[],{},[[\"\xc3\xa9\"]]],\"large\":18446744073709551615}";
+
+static void test_a_text_that_is_cut_ends_too_early(void)
+{
+    shmc_word word, beside;
+
+    start();
+    core_begin(&core);
+    CHECK_EQUAL(SHMC_OK, parse(whole, SHMC_NOTHING, &beside));
+    for (size_t cut = 0; cut < sizeof whole - 1; cut++) {
+        uint8_t *const text = exact_copy((const uint8_t *)whole, cut);
+        CHECK_EQUAL(SHMC_INVALID, check_parse(&parser, text, cut, beside, &word));
+        free(text);
+    }
+    CHECK_EQUAL(SHMC_OK, shmc_abort(core.writer));
+    finish();
+}
+
+static void test_depth_ends_where_it_must(void)
+{
+    char text[2 * SHMC_MAX_DEPTH + 8];
+    shmc_word word;
+
+    start();
+    core_begin(&core);
+    for (size_t depth = SHMC_MAX_DEPTH - 1; depth <= SHMC_MAX_DEPTH + 1; depth++) {
+        memset(text, '[', depth);
+        memset(text + depth, ']', depth);
+        text[2 * depth] = 0;
+        CHECK_EQUAL(depth <= SHMC_MAX_DEPTH ? SHMC_OK : SHMC_LIMIT,
+                    parse(text, SHMC_NOTHING, &word));
+    }
+    CHECK_EQUAL(SHMC_OK, shmc_abort(core.writer));
+    finish();
+}
+
+/* Texts with faults in them, of any kind, one beside the other. */
+static void test_whatever_comes_is_read_or_refused(void)
+{
+    static const uint8_t marks[] = "\"\\{}[],:0-.eu\n \x1f\x80\xc3\xff";
+
+    start();
+    for (unsigned round = 0; round < 4000; round++) {
+        uint8_t bytes[2 * sizeof whole];
+        memcpy(bytes, whole, sizeof whole - 1);
+        memcpy(bytes + sizeof whole - 1, whole, sizeof whole - 1);
+        for (uint64_t faults = dice(4); faults > 0; faults--)
+            bytes[dice(sizeof bytes)] = dice(2) ? marks[dice(sizeof marks - 1)]
+                                                : (uint8_t)dice(256);
+        check_texts(&core, &parser, bytes, 2 * (sizeof whole - 1),
+                    dice(4) ? sizeof whole - 1 : dice(2 * sizeof whole - 2));
+    }
+    finish();
+}
+
+/* ---- failing ------------------------------------------------------------------------------- */
+
+static enum shmc_status store(const char *text)
+{
+    shmc_word word;
+
+    core_begin(&core);
+    const enum shmc_status status = parse(text, SHMC_NOTHING, &word);
+    if (status == SHMC_OK)
+        CHECK_EQUAL(SHMC_OK, core_put_word(&core, 0, "key", 3, word));
+    CHECK_EQUAL(SHMC_OK, status == SHMC_OK ? shmc_commit(core.writer, 1) : shmc_abort(core.writer));
+    return status;
+}
+
+/* The n-th allocation fails, of the parser and of the writer; then again all is as before. */
+static void test_a_heap_that_refuses_leaves_no_trace(void)
+{
+    static char text[20000];
+    size_t length = 0;
+
+    text[length++] = '{';
+    for (unsigned i = 0; i < 300; i++)
+        length += (size_t)snprintf(text + length, sizeof text - length,
+                                   "%s\"key %u\":[\"an escape \\n in it %u\"]", i ? "," : "", i, i);
+    snprintf(text + length, sizeof text - length, "}");
+    for (unsigned n = 1;; n++) {
+        start();
+        core_declare(&core, "things");
+        parser.heap.fail_after = n;
+        const enum shmc_status status = store(text);
+        parser.heap.fail_after = 0;
+        CHECK(status == SHMC_OK || status == SHMC_NO_MEMORY);
+        CHECK_EQUAL(SHMC_OK, store(whole));
+        CHECK_EQUAL(SHMC_OK, store(text));
+        finish();
+        if (status == SHMC_OK) {
+            CHECK(n > 3);
+            break;
+        }
+    }
+}
+
+int main(void)
+{
+    test_start("test_parse");
+    random_state = test_random_state(11);
+    test_text_is_the_word_of_what_it_says();
+    test_managed_fields_are_passed_over();
+    test_a_text_that_is_cut_ends_too_early();
+    test_depth_ends_where_it_must();
+    test_whatever_comes_is_read_or_refused();
+    test_a_heap_that_refuses_leaves_no_trace();
+    return 0;
+}

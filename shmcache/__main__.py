@@ -1,4 +1,4 @@
-"""The command line: `shmcache demo`, or `python -m shmcache demo`."""
+"""The command line: `shmcache run`, or `python -m shmcache run`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import argparse
 import sys
 
 from shmcache import __version__
-from shmcache.cli import demo
+from shmcache.cli import demo, run
 
-COMMANDS = {"demo": demo}
+COMMANDS = {"run": run, "demo": demo}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,0 +1,164 @@
+"""What a feed makes of its resource in the cache: items go in, generations come out.
+
+A feed that has the resource for itself replaces it as a whole; one of several namespaces replaces
+the keys under its own prefix only. Objects with a transform are decoded here and stored as dicts;
+all others stay JSON text until the core reads them.
+
+Whatever raises CacheFull left what readers see as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from shmcache.engine.budget import Weights
+from shmcache.errors import LimitExceeded, UnsupportedValue
+
+if TYPE_CHECKING:
+    from shmcache.engine.transforms import Transforming
+    from shmcache.protocol.items import Item
+    from shmcache.staging import Staged
+    from shmcache.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+BATCH = 500  # decoded objects in one generation or one turn of the writer
+
+
+class Cancelled(Exception):
+    """Leaves a replacement without finishing it."""
+
+
+class Content:
+    """The objects of one feed in the cache. Used by that feed's thread alone."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        resource: str,
+        weights: Weights,
+        *,
+        namespace: str = "",
+        transforming: Transforming,
+        advance: Callable[[str], str | None],
+    ) -> None:
+        """`advance` is told this feed's version and returns that of the resource."""
+        self.version: str | None = None
+        """Up to which everything of this feed is in the cache."""
+        self._refused = 0
+        self._writer = writer
+        self._resource = resource
+        self._weights = weights
+        self._prefix = namespace and namespace + "/"
+        self._transforming = transforming
+        self._advance = advance
+        self._replacing: AbstractContextManager[Staged] | None = None
+        self._staged: Staged | None = None
+        self._count = 0
+
+    @property
+    def refused(self) -> int:
+        """Objects that could not be stored, or that the transform failed on."""
+        return self._refused + self._transforming.failures
+
+    # ---- a whole new content ---------------------------------------------------------------
+
+    @property
+    def staging(self) -> bool:
+        """Whether a new content is being staged."""
+        return self._staged is not None
+
+    def begin(self) -> None:
+        """Opens a staging area; what another one held is forgotten."""
+        self.cancel()
+        self._replacing = self._writer.begin_replace(self._resource, prefix=self._prefix)
+        self._staged = self._replacing.__enter__()
+        self._weights.begin()
+        self._count = 0
+
+    def stage(self, items: list[Item]) -> None:
+        """Puts items into the staging area. OverBudget as soon as they are too much."""
+        staged = self._staged
+        if staged is None:
+            raise RuntimeError(f"{self._resource}: nothing is being staged")
+        self._weights.stage(items)
+        self._count += len(items)
+        for item, obj in self._transforming.each(items):
+            if obj is None:
+                staged.delete(item.key)
+            else:
+                self._try(item, staged.put, item.key, obj, item.version)
+
+    def finish(self, version: str) -> int:
+        """Makes the staged content visible, at once; how many objects were staged."""
+        staged, replacing = self._staged, self._replacing
+        if staged is None or replacing is None:
+            raise RuntimeError(f"{self._resource}: nothing is being staged")
+        before = self.version
+        staged.version = self._advance(version)
+        try:
+            replacing.__exit__(None, None, None)
+        except BaseException:
+            self._advance(before or "")
+            raise
+        finally:
+            self._staged = self._replacing = None
+        self._weights.finish()
+        self.version = version
+        return self._count
+
+    def cancel(self) -> None:
+        """Forgets the staging area, if there is one."""
+        replacing, self._replacing, self._staged = self._replacing, None, None
+        self._weights.cancel()
+        if replacing is not None:
+            try:
+                replacing.__exit__(Cancelled, Cancelled(), None)
+            except Cancelled:
+                pass
+
+    # ---- changes -----------------------------------------------------------------------------
+
+    def apply(self, items: list[Item], version: str) -> None:
+        """Makes changes visible as one generation. OverBudget if they are too much: nothing is."""
+        self._weights.check(items)
+        whole = self._advance(version)
+        try:
+            self._apply_decoded(self._transforming, items, whole)
+        except BaseException:
+            self._advance(self.version or "")
+            raise
+        self._weights.count(items)
+        self.version = version
+
+    def advance(self, version: str) -> None:
+        """Nothing changed up to this version."""
+        whole = self._advance(version)
+        if whole:
+            self._writer.set_version(self._resource, whole)
+        self.version = version
+
+    def _apply_decoded(
+        self, transforming: Transforming, items: list[Item], version: str | None
+    ) -> None:
+        writer, resource = self._writer, self._resource
+        with writer.batch():
+            for item, obj in transforming.each(items):
+                if obj is None:
+                    unseen = item.type != "DELETED"
+                    writer.delete(resource, item.key, item.version, unknown=unseen)
+                else:
+                    self._try(item, writer.put, resource, item.key, obj, item.version)
+            if version:
+                writer.set_version(resource, version)
+
+    def _try(self, item: Item, store: Callable[..., object], *arguments: Any) -> None:
+        """A bad object is left out, and the others go on."""
+        try:
+            store(*arguments)
+        except (UnsupportedValue, LimitExceeded) as error:
+            self._refused += 1
+            logger.warning("%s: %s is left out: %s", self._resource, item.key, error)

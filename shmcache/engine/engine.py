@@ -1,0 +1,245 @@
+"""The engine: a thread for each feed, and one that looks at the time.
+
+A plan has one feed, or one for each of its namespaces; which of them it is can be known only when
+the server has been asked, so each plan begins with a scout. No plan ever waits for another one.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from shmcache import states
+from shmcache.backoff import Backoff, BackoffSettings
+from shmcache.engine.budget import Budget, Weights
+from shmcache.engine.content import Content
+from shmcache.engine.counters import Counters
+from shmcache.engine.feed import Feed, Parts
+from shmcache.engine.opening import Opener
+from shmcache.engine.pace import Pace
+from shmcache.engine.plans import Plan
+from shmcache.engine.standing import Standing
+from shmcache.engine.transforms import Transforming
+from shmcache.reflector import Reflector, ReflectorSettings
+from shmcache.source.base import SourceFailed
+from shmcache.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+
+
+class Kept:
+    """One plan being carried out: its standing, its budget, its feeds."""
+
+    def __init__(self, writer: Writer, plan: Plan) -> None:
+        self.plan = plan
+        self.budget = Budget(plan.name, plan.budget)
+        self.transform = plan.load_transform()
+        self.feeds: list[Feed] = []
+        self.standing = Standing(plan.max_age, partial(self._publish, writer), time.monotonic)
+
+    def _publish(self, writer: Writer, state: int, reason: str) -> None:
+        logger.info(
+            "%s: %s%s", self.plan.name, states.NAMES[state], f" ({reason})" if reason else ""
+        )
+        writer.set_state(self.plan.name, state, reason=reason)
+
+    def end(self, writer: Writer) -> None:
+        """Nobody follows the server any more: what readers see is of the past."""
+        if self.standing.current[0] != states.ABSENT:
+            writer.set_state(self.plan.name, states.STALED, reason="its reflector has ended")
+
+
+class Engine:
+    """Keeps a writer's resources as their plans say, from start() until stop()."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        plans: Sequence[Plan],
+        opener: Opener,
+        *,
+        default_namespaces: tuple[str, ...] = (),
+        pace: Pace | None = None,
+        backoff: BackoffSettings | None = None,
+    ) -> None:
+        """The writer has declared the plans' resources: who attaches finds them.
+
+        `default_namespaces` are for plans that name none.
+        """
+        self.ready = threading.Event()
+        """Every first list is stored, or the server has no such resource."""
+        self.failed: Exception | None = None
+        """Why the cache cannot be written any more."""
+        self.ended = threading.Event()
+        """It failed, or was stopped."""
+        self._writer = writer
+        self._opener = opener
+        self._default_namespaces = default_namespaces
+        self._pace = pace or Pace(20.0)
+        self._backoff = backoff or BackoffSettings()
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._kept = [Kept(writer, plan) for plan in plans]
+
+    # ---- its life ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Returns at once; what comes, comes."""
+        for kept in self._kept:
+            self._run(f"shmcache-{kept.plan.name}", partial(self._carry_out, kept))
+        self._run("shmcache-look", self._look)
+
+    def stop(self, timeout: float = 10.0) -> bool:
+        """Ends every feed: watches are cut, what came is stored. Whether all ended in time."""
+        self._stop.set()
+        with self._lock:
+            for kept in self._kept:
+                for feed in kept.feeds:
+                    feed.stop()
+        deadline = time.monotonic() + timeout
+        for thread in list(self._threads):
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if self.failed is None:
+            for kept in self._kept:
+                kept.end(self._writer)
+        self.ended.set()
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def standings(self) -> dict[str, tuple[int, str]]:
+        """State and reason of each resource."""
+        return {kept.plan.name: kept.standing.current for kept in self._kept}
+
+    def _run(self, name: str, target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        with self._lock:
+            self._threads.append(thread)
+        thread.start()
+
+    def _look(self) -> None:
+        while not self._stop.wait(LOOK_SECONDS):
+            for kept in self._kept:
+                kept.standing.look()
+
+    def _give_up(self, error: Exception) -> None:
+        if self._stop.is_set():
+            return
+        self.failed = error
+        logger.critical("the cache cannot be written any more: %s", error)
+        self.ended.set()
+
+    # ---- one plan ------------------------------------------------------------------------------
+
+    def _carry_out(self, kept: Kept) -> None:
+        namespaces = self._namespaces(kept)
+        kept.standing.join(namespaces)
+        feeds = [Feed(self._parts(kept, namespace)) for namespace in namespaces]
+        with self._lock:
+            kept.feeds = feeds
+            if self._stop.is_set():
+                return
+        for feed in feeds[1:]:
+            self._run(f"shmcache-{feed.parts.label}", feed.run)
+        feeds[0].run()
+
+    def _namespaces(self, kept: Kept) -> tuple[str, ...]:
+        """Where to look; ("",) is everywhere. Asks the server until it answers, if it must."""
+        wanted = kept.plan.namespaces or self._default_namespaces
+        if not wanted:
+            return ("",)
+        kept.standing.join(("",))
+        delays = self._delays()
+        while not self._stop.is_set():
+            self._pace.wait(self._stop)
+            try:
+                if self._opener.is_namespaced(kept.plan):
+                    return wanted
+            except SourceFailed as failed:
+                status = failed.failure.status
+                absent = status is not None and status.code == 404
+                state = states.ABSENT if absent else states.RETRYING
+                kept.standing.report("", state, str(failed))
+                self._check_ready()
+                self._stop.wait(delays.next(time.monotonic()))
+            else:
+                if kept.plan.namespaces:
+                    logger.warning("%s has no namespaces: all of it is cached", kept.plan.name)
+                break
+        return ("",)
+
+    def _delays(self) -> Backoff:
+        return Backoff(self._backoff, random.Random())
+
+    def _parts(self, kept: Kept, namespace: str) -> Parts:
+        plan = kept.plan
+        transforming = Transforming(
+            plan.name,
+            kept.transform or _as_it_is,
+            keep_managed_fields=plan.keep_managed_fields,
+        )
+        return Parts(
+            label=f"{plan.name} in {namespace}" if namespace else plan.name,
+            namespace=namespace,
+            source=self._opener.open(plan, namespace),
+            content=Content(
+                self._writer,
+                plan.name,
+                Weights(kept.budget),
+                namespace=namespace,
+                transforming=transforming,
+                advance=partial(kept.standing.advance, namespace),
+            ),
+            standing=kept.standing,
+            pace=self._pace,
+            backoff=self._delays(),
+            make_machine=partial(Reflector, self._settings(plan)),
+            tell=partial(self._tell, plan.name),
+            give_up=self._give_up,
+        )
+
+    def _settings(self, plan: Plan) -> ReflectorSettings:
+        return ReflectorSettings(
+            label_selector=plan.labels,
+            field_selector=plan.fields,
+            stale_after=plan.max_age,
+            backoff=self._backoff,
+        )
+
+    # ---- telling -----------------------------------------------------------------------------
+
+    def _tell(self, resource: str, counters: Counters, at: float) -> None:
+        self._writer.note(
+            resource,
+            contact_ns=int(at * 1e9),
+            lists=counters.lists,
+            watches=counters.watches,
+            events=counters.events,
+            bookmarks=counters.bookmarks,
+            errors=counters.errors + counters.exceeded + counters.crashes,
+            relists=counters.relists,
+            bytes=counters.bytes,
+            refused=counters.refused,
+        )
+        if not self.ready.is_set():
+            self._check_ready()
+
+    def _check_ready(self) -> None:
+        if all(kept.standing.is_settled() for kept in self._kept):
+            self.ready.set()
+
+
+def _as_it_is(obj: dict[str, Any]) -> dict[str, Any]:
+    return obj
+
+
+def check_transforms(plans: Iterable[Plan]) -> None:
+    """PlanError if one of them cannot be imported."""
+    for plan in plans:
+        plan.load_transform()

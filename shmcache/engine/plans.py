@@ -1,0 +1,89 @@
+"""What is to be cached of one resource: a frozen plan, checked where it is given.
+
+A plan says nothing about where the objects come from: the source does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shmcache.settings import IndexSpec, Resource, parse_size
+
+Transform = Callable[[dict[str, Any]], "dict[str, Any] | None"]
+"""Is given an object, returns what is to be stored of it; None leaves it out. Idempotent."""
+
+LEAST_AGE = 90.0  # bookmarks come about every 60 s
+_SECRETS = re.compile(r"secrets?([./]v1\.?)?", re.IGNORECASE)
+
+
+class PlanError(ValueError):
+    """The plan cannot be carried out as it stands. The text names the resource and the key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One resource: which of its objects, in what form, within which bounds."""
+
+    name: str
+    """As kubectl knows it: pods, po, deployments.apps, widgets.example.com/v1."""
+    indices: Mapping[str, IndexSpec] = field(default_factory=dict)
+    namespaces: tuple[str, ...] = ()
+    """Only these; each is listed and watched by itself. None: all, by one watch."""
+    labels: str = ""
+    fields: str = ""
+    metadata_only: bool = False
+    transform: Transform | str | None = None
+    """A function, or "module:function"."""
+    keep_managed_fields: bool = False
+    max_bytes: int | str = 0
+    """Of JSON text, as the server sends its objects; 0 is no bound."""
+    max_age: float = 120.0
+    """Seconds without a byte from the server after which the resource is said to be stale."""
+
+    def __post_init__(self) -> None:
+        Resource(self.name, self.indices)
+        object.__setattr__(self, "max_bytes", parse_size(self.max_bytes, "max_bytes"))
+        if self.max_age < LEAST_AGE:
+            raise PlanError(
+                f"{self.name}: max_age must be at least {LEAST_AGE:g} s, since a quiet watch hears "
+                f"from its server about once a minute; not {self.max_age:g}"
+            )
+        if len(set(self.namespaces)) != len(self.namespaces) or not all(self.namespaces):
+            raise PlanError(f"{self.name}: namespaces are empty or repeated: {self.namespaces}")
+        if isinstance(self.transform, str) and ":" not in self.transform:
+            raise PlanError(f"{self.name}: transform is module:function, not {self.transform!r}")
+
+    @property
+    def resource(self) -> Resource:
+        """What the writer is to declare."""
+        return Resource(self.name, self.indices)
+
+    @property
+    def budget(self) -> int:
+        """max_bytes in bytes."""
+        return int(self.max_bytes)
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether the name is one of those of Secrets."""
+        return _SECRETS.fullmatch(self.name) is not None
+
+    def load_transform(self) -> Transform | None:
+        """The function itself, imported if need be. PlanError if it cannot be had."""
+        if not isinstance(self.transform, str):
+            return self.transform
+        module, _, name = self.transform.partition(":")
+        try:
+            found: Any = importlib.import_module(module)
+            for part in name.split("."):
+                found = getattr(found, part)
+        except (ImportError, AttributeError) as error:
+            raise PlanError(f"{self.name}: transform {self.transform}: {error}") from error
+        if not callable(found):
+            raise PlanError(f"{self.name}: transform {self.transform} is no function")
+        transform: Transform = found
+        return transform

@@ -1,0 +1,156 @@
+"""One reflector process: from its configuration to its exit status.
+
+Signals: SIGTERM and SIGINT drain (watches are cut, what came is stored, the cache is closed); a
+second one ends the process at once; SIGHUP is logged, nothing is read again. Shutting down goes in
+the order feeds, writer, recording: nothing writes into what is closed.
+
+Exit statuses, as systemd and Kubernetes take them:
+
+    0    drained after a signal
+    2    the command line is wrong
+    70   a bug ended the process
+    75   something that may pass: another writer has the cache, no room, the cache was taken over
+    78   the configuration is wrong: the file, the kubeconfig, who may read what
+    128+n  ended at once by a second signal n
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from contextlib import ExitStack
+from types import FrameType
+
+from shmcache.engine import secrets
+from shmcache.engine.configuration import Configuration
+from shmcache.engine.engine import Engine, check_transforms
+from shmcache.engine.keys import ConfigurationError
+from shmcache.engine.notify import notify
+from shmcache.engine.opening import KubeOpener
+from shmcache.engine.pace import Pace
+from shmcache.engine.plans import PlanError
+from shmcache.errors import (
+    BusyError,
+    CacheFull,
+    CorruptSegment,
+    FencedError,
+    LayoutMismatch,
+    SourceError,
+    UntrustedSegment,
+)
+from shmcache.source.config import ServerSettings, open_server
+from shmcache.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+DRAINED, USAGE, SOFTWARE, TEMPORARY, CONFIGURATION = 0, 2, 70, 75, 78
+DRAIN_SECONDS = 10.0
+
+
+class Signals:
+    """What the process was told; handlers only set events, and end it at the second time."""
+
+    def __init__(self) -> None:
+        self.drain = threading.Event()
+        self._count = 0
+
+    def install(self) -> None:
+        """From now on signals are taken here. Main thread only."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._end)
+        signal.signal(signal.SIGHUP, self._ignore)
+
+    def _end(self, number: int, _frame: FrameType | None) -> None:
+        self._count += 1
+        if self._count > 1:
+            os._exit(128 + number)
+        self.drain.set()
+
+    def _ignore(self, _number: int, _frame: FrameType | None) -> None:
+        os.write(2, b"shmcache: SIGHUP: nothing is read again; restart for a new configuration\n")
+
+
+def run(configuration: Configuration) -> int:
+    """The whole life of a reflector process; its exit status. Main thread only."""
+    signals = Signals()
+    signals.install()
+    try:
+        return _serve(configuration, signals)
+    except (ConfigurationError, PlanError, SourceError, UntrustedSegment) as error:
+        logger.error("%s", error)  # noqa: TRY400 - the text says what to do
+        return CONFIGURATION
+    except (BusyError, CacheFull, LayoutMismatch) as error:
+        logger.error("%s", error)  # noqa: TRY400
+        return TEMPORARY
+    except Exception:
+        logger.exception("a bug ends this process")
+        return SOFTWARE
+
+
+def _serve(configuration: Configuration, signals: Signals) -> int:
+    memory = configuration.memory
+    with ExitStack() as stack:
+        check_transforms(configuration.plans)
+        opener = make_opener(configuration)
+        writer = stack.enter_context(
+            Writer(
+                configuration.name,
+                [plan.resource for plan in configuration.plans],
+                arena_max=memory.arena_max,
+                ring_slots=memory.ring_slots,
+                ring_bytes=memory.ring_bytes,
+                garbage_max=memory.garbage_max,
+                seats=memory.seats,
+                mode=memory.mode,
+            )
+        )
+        secrets.check_segment(configuration, writer)
+        engine = Engine(
+            writer,
+            configuration.plans,
+            opener,
+            default_namespaces=configuration.default_namespaces,
+            pace=Pace(configuration.requests_per_second),
+        )
+        engine.start()
+        stack.callback(_drain, engine)
+        _wait(engine, signals)
+        return _status_of(engine)
+
+
+def _wait(engine: Engine, signals: Signals) -> None:
+    """Until a signal or the end of the cache; says when all is there."""
+    start = time.monotonic()
+    said = False
+    while not signals.drain.wait(0.1 if not said else 1.0) and not engine.ended.is_set():
+        if not said and engine.ready.is_set():
+            said = True
+            logger.info("all first lists are stored after %.2f s", time.monotonic() - start)
+            notify("READY=1", f"STATUS={len(engine.standings())} resources")
+
+
+def _drain(engine: Engine) -> None:
+    logger.info("draining")
+    notify("STOPPING=1")
+    if not engine.stop(DRAIN_SECONDS):
+        logger.warning("not everything ended within %g s", DRAIN_SECONDS)
+
+
+def _status_of(engine: Engine) -> int:
+    if engine.failed is None:
+        return DRAINED
+    return TEMPORARY if isinstance(engine.failed, FencedError | CorruptSegment) else SOFTWARE
+
+
+def make_opener(configuration: Configuration) -> KubeOpener:
+    """Where the configuration says that objects come from. SourceError if it cannot be read."""
+    server = open_server(
+        ServerSettings(
+            kubeconfig=configuration.kubeconfig or None, context=configuration.context or None
+        )
+    )
+    server.access()
+    return KubeOpener(server)

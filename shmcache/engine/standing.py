@@ -1,0 +1,151 @@
+"""What readers are told of one resource: the state of the worst of its feeds, and its version.
+
+A resource has a feed for each of its namespaces, or one. Each feed says what its reflector says of
+it; how long its server has been silent and whether its objects fit is added here.
+
+Invariants
+    S1  the state is SYNCED only if every feed has stored a first list, hears from its server, and
+        what it heard fitted.
+    S2  the version is the smallest of the feeds' versions; without one of them there is none.
+    S3  what did not change is not published, and neither is trouble that is over within GRACE
+        seconds: a relist that finds nothing new wakes nobody.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from shmcache import states
+from shmcache.protocol.versions import compare, is_version
+
+_WORST_FIRST = (
+    states.EXCEEDED,
+    states.STALED,
+    states.RETRYING,
+    states.ABSENT,
+    states.LISTING,
+    states.SYNCED,
+)
+GRACE = 5.0
+"""Longer than the first two delays of the backoff; readers see the age grow meanwhile."""
+
+Publish = Callable[[int, str], None]
+"""Is told the state that readers are to see, and the reason."""
+
+
+@dataclass(slots=True)
+class _Feed:
+    heard: float
+    """When what it heard last was in the cache; first: when it began."""
+    state: int = states.ABSENT
+    reason: str = ""
+    good_until: float = -GRACE
+    """When it was synced last, if there is trouble since."""
+    exceeded: str = ""
+    listed: bool = False
+    version: str | None = None
+
+    def standing(self, now: float, max_age: float) -> tuple[int, str]:
+        if self.exceeded:
+            return states.EXCEEDED, self.exceeded
+        age = now - self.heard
+        if self.listed and age > max_age and self.state != states.ABSENT:
+            why = f": {self.reason}" if self.reason else ""
+            return states.STALED, f"silent for more than {max_age:g} s{why}"
+        if self.state == states.RETRYING and now - self.good_until < GRACE:
+            return states.SYNCED, ""
+        return self.state, self.reason
+
+
+class Standing:
+    """The standing of one resource. Thread-safe; `publish` is called under its lock."""
+
+    def __init__(self, max_age: float, publish: Publish, now: Callable[[], float]) -> None:
+        self._feeds: dict[str, _Feed] = {}
+        self._max_age = max_age
+        self._publish = publish
+        self._now = now
+        self._lock = threading.Lock()
+        self._published: tuple[int, str] = (states.ABSENT, "")
+
+    def join(self, feeds: Iterable[str]) -> None:
+        """These are its feeds from now on, by namespace; one without a name is all of it."""
+        with self._lock:
+            self._feeds = {feed: _Feed(self._now()) for feed in feeds}
+
+    def report(self, feed: str, state: int, reason: str) -> None:
+        """What the reflector says. A relist behind a good state is nothing readers must know."""
+        with self._lock:
+            found = self._feeds[feed]
+            if state == states.LISTING and found.listed:
+                return
+            found.listed = found.listed or state == states.SYNCED
+            if found.state == states.SYNCED:
+                found.good_until = self._now()
+            found.state, found.reason = state, reason
+            self._update()
+
+    def heard(self, feed: str, at: float) -> float:
+        """What came until then is in the cache; since when the same is true of all feeds."""
+        with self._lock:
+            self._feeds[feed].heard = at
+            if self._published[0] == states.STALED:
+                self._update()
+            return min(found.heard for found in self._feeds.values())
+
+    def exceeded(self, feed: str, reason: str) -> None:
+        """What came does not fit; an empty reason: it fits again."""
+        with self._lock:
+            self._feeds[feed].exceeded = reason
+            self._update()
+
+    def look(self) -> None:
+        """Time has passed."""
+        with self._lock:
+            self._update()
+
+    def advance(self, feed: str, version: str | None) -> str | None:
+        """The resource's version, now that this feed is at `version`."""
+        with self._lock:
+            self._feeds[feed].version = version
+            return smallest([each.version for each in self._feeds.values()])
+
+    @property
+    def current(self) -> tuple[int, str]:
+        """State and reason as published."""
+        return self._published
+
+    def is_settled(self) -> bool:
+        """Whether each feed has stored a first list, or knows that there is nothing to list."""
+        with self._lock:
+            each = self._feeds.values()
+            return bool(each) and all(
+                feed.listed or (feed.state == states.ABSENT and feed.reason) for feed in each
+            )
+
+    def _update(self) -> None:
+        now = self._now()
+        each = [(feed, *found.standing(now, self._max_age)) for feed, found in self._feeds.items()]
+        if not each:
+            return
+        feed, state, reason = min(each, key=lambda found: _WORST_FIRST.index(found[1]))
+        if feed and reason:
+            reason = f"namespace {feed}: {reason}"
+        if (state, reason) != self._published:
+            self._publish(state, reason)
+            self._published = (state, reason)
+
+
+def smallest(versions: list[str | None]) -> str | None:
+    """The smallest version; None where one is missing, or several cannot be compared."""
+    if len(versions) == 1:
+        return versions[0] or None
+    found: str | None = None
+    for version in versions:
+        if not version or not is_version(version):
+            return None
+        if found is None or compare(version, found) < 0:
+            found = version
+    return found

@@ -1,0 +1,442 @@
+"""Invariant tested: `shmcache run` keeps the cache equal to its server, tells when it is not, and
+ends as it is told, with one list or watch-list and one watch for any number of workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from workers import PATIENCE, Worker, eventually, hear_all
+
+import shmcache
+from shmcache.segments import Place
+from shmcache.testing import ApiServer
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+Object = dict[str, Any]
+
+
+def pod(name: str, namespace: str = "prod", **labels: str) -> Object:
+    return {
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {"nodeName": "node-1", "containers": [{"name": "app", "image": "app:1"}]},
+    }
+
+
+class Run:
+    """A `shmcache run` of its own."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "shmcache", "run", *arguments],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | environment,
+        )
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Its exit status and what it logged."""
+        self.process.send_signal(number)
+        return self.result()
+
+    def result(self) -> tuple[int, str]:
+        out, err = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, out + err
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer(seed=1) as started:
+        yield started
+
+
+@pytest.fixture
+def at(server: ApiServer, name: str, tmp_path: Path) -> list[str]:
+    """The arguments that lead a run to this server, and to a cache of our own."""
+    return ["--kubeconfig", server.kubeconfig(str(tmp_path / "kubeconfig")), "--name", name]
+
+
+def fill(server: ApiServer, count: int, namespace: str = "prod") -> None:
+    for number in range(count):
+        server.create("pods", pod(f"web-{number}", namespace))
+
+
+def same(server: ApiServer, cache: shmcache.Cache, resource: str = "pods") -> bool:
+    ours = {key: obj["metadata"]["resourceVersion"] for key, obj in cache[resource].items()}
+    return ours == {
+        f"{obj['metadata']['namespace']}/{obj['metadata']['name']}": obj["metadata"][
+            "resourceVersion"
+        ]
+        for obj in server.list(resource)
+    }
+
+
+# ---- what it is for ------------------------------------------------------------------------
+
+
+def follow(pipe: Connection, name: str) -> None:
+    with shmcache.attach(name, timeout=PATIENCE) as cache:
+        pods = cache["pods"]
+        pods.wait_synced(PATIENCE)
+        pipe.send(len(pods))
+        version = pipe.recv()
+        pods.wait_for(version, PATIENCE)
+        pipe.send({key: obj["spec"]["nodeName"] for key, obj in pods.items()})
+
+
+@pytest.mark.slow
+def test_eight_workers_cost_the_server_one_list_and_one_watch(
+    server: ApiServer, at: list[str], name: str
+) -> None:
+    fill(server, 50)
+    with Run("pods", "namespaces", *at) as run:
+        workers = [Worker("spawn", follow, name) for _ in range(8)]
+        try:
+            assert [50] * 8 == hear_all(workers)
+            server.update("pods", pod("web-7") | {"spec": {"nodeName": "node-2"}})
+            server.delete("pods", "web-9", "prod")
+            server.create("pods", pod("late"))
+            for worker in workers:
+                worker.tell(server.version)
+            expected = {
+                f"prod/{each['metadata']['name']}": each["spec"]["nodeName"]
+                for each in server.list("pods")
+            }
+            assert [expected] * 8 == hear_all(workers)
+        finally:
+            for worker in workers:
+                worker.__exit__()
+        asked = {key: count for key, count in server.requests.items() if key[0] != "get"}
+        assert {("watch", "pods"): 1, ("watch", "namespaces"): 1} == asked  # each a watch-list
+        assert 0 == run.end()[0]
+
+
+@pytest.mark.slow
+def test_a_server_without_watch_lists_is_asked_for_one_list_and_one_watch(
+    name: str, tmp_path: Path
+) -> None:
+    with ApiServer(watch_list=False) as server:
+        fill(server, 20)
+        kubeconfig = server.kubeconfig(str(tmp_path / "kubeconfig"))
+        with (
+            Run("pods", "--kubeconfig", kubeconfig, "--name", name),
+            shmcache.attach(name, timeout=PATIENCE) as cache,
+        ):
+            assert cache["pods"].wait_synced(PATIENCE)
+            server.create("pods", pod("late"))
+            assert cache["pods"].wait_for(server.version, PATIENCE)
+
+            assert same(server, cache)
+            assert 1 == server.requests["list", "pods"]
+            assert 2 == server.requests["watch", "pods"]  # one that was refused
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_followed_by_one_that_is_right(
+    server: ApiServer, at: list[str], name: str
+) -> None:
+    fill(server, 30)
+    with Run("pods", *at) as first, shmcache.attach(name, timeout=PATIENCE) as cache:
+        assert cache["pods"].wait_synced(PATIENCE)
+        first.process.kill()
+        first.process.wait()
+        server.delete("pods", "web-3", "prod")
+        server.create("pods", pod("meanwhile"))
+
+        assert 30 == len(cache["pods"])  # the last state, and its age grows
+        with Run("pods", *at):
+            eventually(lambda: Place(name).current().data != cache.instance, "no second life")
+            with shmcache.attach(name, timeout=PATIENCE) as second:
+                assert second["pods"].wait_synced(PATIENCE)
+                assert second["pods"].wait_for(server.version, PATIENCE)
+                assert same(server, second)
+
+
+@pytest.mark.slow
+def test_a_resource_that_fails_does_not_disturb_the_others(
+    server: ApiServer, at: list[str], name: str
+) -> None:
+    fill(server, 10)
+    server.faults.error(500, resource="configmaps", times=None)
+    server.faults.garbage("watch", "services", times=None)
+    server.faults.garbage("list", "services", times=None)
+    with (
+        Run("pods", "configmaps", "services", "widgets.example.com", *at),
+        shmcache.attach(name, timeout=PATIENCE) as cache,
+    ):
+        assert cache["pods"].wait_synced(PATIENCE)
+        server.create("pods", pod("late"))
+        assert cache["pods"].wait_for(server.version, PATIENCE)
+        assert same(server, cache)
+        eventually(lambda: cache["configmaps"].status.state == "retrying", "500 is not told")
+        eventually(lambda: cache["widgets.example.com"].status.state == "absent", "404 is not told")
+        assert "500" in cache["configmaps"].status.reason
+        assert "widgets" in cache["widgets.example.com"].status.reason
+
+        server.faults.clear()
+        server.create("customresourcedefinitions", WIDGETS)
+        server.create("widgets.example.com", {"metadata": {"name": "w", "namespace": "prod"}})
+
+        for resource in ("configmaps", "services", "widgets.example.com"):
+            assert cache[resource].wait_synced(PATIENCE), cache[resource].status
+        eventually(lambda: "prod/w" in cache["widgets.example.com"], "a late CRD is not seen")
+        assert "synced" == cache["pods"].status.state
+
+
+WIDGETS: Object = {
+    "metadata": {"name": "widgets.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            }
+        ],
+    },
+}
+
+
+@pytest.mark.slow
+def test_a_relist_in_which_nothing_changed_wakes_nobody(
+    server: ApiServer, at: list[str], name: str
+) -> None:
+    fill(server, 20)
+    with Run("pods", *at), shmcache.attach(name, timeout=PATIENCE) as cache:
+        pods = cache["pods"]
+        assert pods.wait_synced(PATIENCE)
+        eventually(lambda: pods.status.state == "synced", "it is not said to be synced")
+        cursor, seen = cache.follow(["pods"]), cache.latest
+        server.go_down()
+        server.create("configmaps", {"metadata": {"name": "c", "namespace": "prod"}})
+        server.compact()  # the watch cannot go on at its version
+        server.come_back()
+
+        eventually(lambda: pods.status.counters["relists"] == 1, "it did not list again")
+
+        assert not cache.wait(seen, timeout=0, resources=["pods"])
+        assert [] == cursor.take()
+        assert same(server, cache)
+
+
+@pytest.mark.slow
+def test_what_a_relist_finds_gone_is_marked_as_unseen(
+    server: ApiServer, at: list[str], name: str
+) -> None:
+    fill(server, 5)
+    with Run("pods", *at), shmcache.attach(name, timeout=PATIENCE) as cache:
+        assert cache["pods"].wait_synced(PATIENCE)
+        cursor = cache.follow(["pods"])
+        server.go_down()
+        server.delete("pods", "web-2", "prod")
+        server.compact()
+        server.come_back()
+
+        eventually(cursor.ready, "it is not deleted")
+        found = cursor.take()
+        assert [("DELETED", "prod/web-2", True)] == [
+            (delta.kind, delta.key, delta.unknown_final_state) for delta in found
+        ]
+
+
+# ---- bounds ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_over_its_budget_a_resource_keeps_its_last_content_and_comes_back(
+    server: ApiServer, at: list[str], name: str
+) -> None:
+    fill(server, 10)
+    with Run("pods", "--max-bytes", "8kB", *at), shmcache.attach(name, timeout=PATIENCE) as cache:
+        pods = cache["pods"]
+        assert pods.wait_synced(PATIENCE)
+        before = dict.fromkeys(pods)
+        fat = pod("fat")
+        fat["metadata"]["annotations"] = {"much": "x" * 10_000}
+        server.create("pods", fat)
+        eventually(lambda: pods.status.state == "exceeded", "being over budget is not told")
+
+        assert "max_bytes is 7.812 KiB" in pods.status.reason
+        assert before == dict.fromkeys(pods)
+
+        server.delete("pods", "fat", "prod")
+        server.create("pods", pod("late"))
+        eventually(lambda: pods.status.state == "synced", "it does not come back")
+        assert same(server, cache)
+
+
+@pytest.mark.slow
+def test_a_full_arena_keeps_the_last_content_and_is_told(
+    server: ApiServer, at: list[str], name: str
+) -> None:
+    fill(server, 10)
+    small = ["--arena-max", "5MiB", "--ring-slots", "1024"]
+    with Run("pods", "namespaces", *small, *at), shmcache.attach(name, timeout=PATIENCE) as cache:
+        pods = cache["pods"]
+        assert pods.wait_synced(PATIENCE)
+        for number in range(12):
+            fat = pod(f"fat-{number}")
+            fat["metadata"]["annotations"] = {"much": f"{number:04d}" * 100_000}
+            server.create("pods", fat)
+        eventually(lambda: pods.status.state == "exceeded", "a full arena is not told")
+        assert "arena_max" in pods.status.reason
+        assert cache["namespaces"].status.state == "synced"
+
+        for number in range(12):
+            server.delete("pods", f"fat-{number}", "prod")
+        eventually(lambda: pods.status.state == "synced", "it does not come back")
+        assert same(server, cache)
+
+
+@pytest.mark.slow
+def test_namespaces_are_cached_side_by_side_and_nothing_else(
+    server: ApiServer, at: list[str], name: str
+) -> None:
+    for namespace in ("a", "b", "c"):
+        fill(server, 5, namespace)
+    with (
+        Run("pods", "nodes", "--namespaces", "a,b", *at),
+        shmcache.attach(name, timeout=PATIENCE) as cache,
+    ):
+        pods = cache["pods"]
+        assert pods.wait_synced(PATIENCE)
+        server.create("pods", pod("late", "a"))
+        server.create("pods", pod("late", "b"))
+        server.create("pods", pod("late", "c"))
+        server.send_bookmarks()
+        eventually(lambda: "b/late" in pods and "a/late" in pods, "changes do not come")
+
+        assert {"a", "b"} == {key.partition("/")[0] for key in pods}
+        assert 12 == len(pods)
+        asked = {record.namespace for record in server.log if record.resource == "pods"}
+        assert {"a", "b"} == asked
+        assert cache["nodes"].wait_synced(PATIENCE)  # has no namespaces: cached as a whole
+        assert 1 == server.requests["watch", "nodes"]
+
+
+@pytest.mark.slow
+def test_secrets_are_refused_unless_allowed(server: ApiServer, at: list[str], name: str) -> None:
+    secret = {"metadata": {"name": "s", "namespace": "prod"}, "data": {"k": "dg=="}}
+    server.create("secrets", secret)
+
+    code, said = Run("secrets", *at).result()
+    assert (78, True) == (code, "allow_secrets" in said)
+    code, said = Run("secrets", "--allow-secrets", "--mode", "0640", *at).result()
+    assert (78, True) == (code, "must be 0600" in said)
+
+    with (
+        Run("secrets", "--allow-secrets", *at),
+        shmcache.attach(name, timeout=PATIENCE) as cache,
+    ):
+        assert cache["secrets"].wait_synced(PATIENCE)
+        assert "dg==" == cache["secrets"]["prod/s"]["data"]["k"]
+
+
+# ---- its life ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_drains_when_it_is_told_to_end(
+    server: ApiServer, at: list[str], name: str, number: signal.Signals
+) -> None:
+    fill(server, 5)
+    with Run("pods", *at) as run, shmcache.attach(name, timeout=PATIENCE) as cache:
+        assert cache["pods"].wait_synced(PATIENCE)
+        run.process.send_signal(signal.SIGHUP)
+
+        code, said = run.end(number)
+
+        assert 0 == code, said
+        assert "SIGHUP" in said
+        assert "draining" in said
+        assert "Traceback" not in said
+        assert 5 == len(cache["pods"])
+        assert "stale" == cache["pods"].status.state  # nobody follows the server any more
+        eventually(lambda: server.open_watches == 0, "a watch stays open")
+    with pytest.raises(shmcache.SegmentNotFound):
+        shmcache.attach(name)
+
+
+@pytest.mark.slow
+def test_it_says_that_it_is_ready_and_logs_json(at: list[str], tmp_path: Path) -> None:
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(path)
+        manager.settimeout(PATIENCE)
+        with Run("pods", "--log-format", "json", *at, NOTIFY_SOCKET=path) as run:
+            assert manager.recv(1000).startswith(b"READY=1\n")
+            code, said = run.end()
+            assert b"STOPPING=1" == manager.recv(1000)
+    assert 0 == code
+    lines = [json.loads(line) for line in said.splitlines()]
+    assert {"time", "level", "logger", "thread", "message"} <= set(lines[0])
+    assert any("all first lists are stored" in line["message"] for line in lines)
+
+
+@pytest.mark.slow
+def test_a_second_writer_is_told_to_come_again_later(at: list[str], name: str) -> None:
+    with Run("pods", *at), shmcache.attach(name, timeout=PATIENCE):
+        code, said = Run("pods", *at).result()
+
+    assert (75, True) == (code, "has a writer already" in said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        ([], 78, "nothing is to be cached"),
+        (["--no-such-flag"], 2, "usage"),
+        (["--labels", "a=b"], 2, "needs resources"),
+        (["pods", "--index", "node"], 2, "RESOURCE:NAME=PATH"),
+        (["pods", "--config", "/nowhere/x.toml"], 78, "No such file"),
+        (["pods", "--kubeconfig", "/nowhere/config"], 78, "/nowhere/config"),
+        (["pods", "--transform", "nowhere:f"], 78, "No module named 'nowhere'"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_own_status(
+    arguments: list[str], code: int, says: str
+) -> None:
+    found, said = Run(*arguments).result()
+
+    assert code == found, said
+    assert says in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_validate_says_what_would_be_cached(at: list[str], name: str) -> None:
+    code, said = Run("pods", "gadgets.example.com", "--validate", *at).result()
+
+    assert 0 == code, said
+    assert "pods; everywhere: the server has v1 Pod, namespaced" in said
+    assert "gadgets.example.com; everywhere: not there now" in said
+    with pytest.raises(shmcache.SegmentNotFound):
+        shmcache.attach(name)
+
+    code, said = Run("pods", "--index", "pods:x=nowhere:f", "--validate", *at).result()
+    assert (78, True) == (code, "wrong: pods: index x: No module named 'nowhere'" in said)

@@ -1,0 +1,208 @@
+"""Invariant tested: a configuration is right as a whole, or refused with a text that names the key,
+where it stands, and what was probably meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmcache.engine import keys, kinds
+from shmcache.engine.configuration import Configuration, environment_name, load, strangers
+from shmcache.engine.keys import ConfigurationError
+from shmcache.engine.plans import Plan, PlanError
+
+EVERYTHING = """
+name = "prod"
+kubeconfig = "/etc/kubeconfig"
+context = "blue"
+namespaces = ["a", "b"]
+max_age = "2m"
+requests_per_second = 5
+log_format = "json"
+log_level = "debug"
+
+[memory]
+arena_max = "1GiB"
+ring_slots = 1024
+seats = 4
+mode = "0640"
+
+[resources.pods]
+labels = "app=web"
+fields = "status.phase=Running"
+transform = "json:loads"
+max_bytes = "200MiB"
+[resources.pods.indices]
+node = "spec.nodeName"
+
+[resources."deployments.apps"]
+namespaces = ["c"]
+metadata_only = true
+keep_managed_fields = true
+max_age = 300
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "shmcache.toml"
+    path.write_text(EVERYTHING)
+    return path
+
+
+def of(text: str, tmp_path: Path) -> Configuration:
+    path = tmp_path / "one.toml"
+    path.write_text(text)
+    return load(str(path), {}, {})
+
+
+def test_a_file_says_everything(file: Path) -> None:
+    found = load(str(file), {}, {})
+
+    assert ("prod", "/etc/kubeconfig", "blue") == (found.name, found.kubeconfig, found.context)
+    assert (("a", "b"), 5) == (found.default_namespaces, found.requests_per_second)
+    assert ("json", "debug") == (found.log_format, found.log_level)
+    memory = found.memory
+    assert (1 << 30, 1024, 4, 0o640) == (
+        memory.arena_max,
+        memory.ring_slots,
+        memory.seats,
+        memory.mode,
+    )
+    pods, deployments = found.plans
+    assert ("pods", "app=web", "status.phase=Running") == (pods.name, pods.labels, pods.fields)
+    assert ({"node": "spec.nodeName"}, 200 << 20, 120.0) == (
+        pods.indices,
+        pods.budget,
+        pods.max_age,
+    )
+    assert (("c",), True, True, 300.0) == (
+        deployments.namespaces,
+        deployments.metadata_only,
+        deployments.keep_managed_fields,
+        deployments.max_age,
+    )
+
+
+def test_the_environment_goes_before_the_file_and_flags_before_both(file: Path) -> None:
+    environment = {"SHMCACHE_NAME": "mine", "SHMCACHE_SEATS": "7", "SHMCACHE_CONTEXT": "green"}
+    flags = {"name": "flagged", "memory": {"mode": "0600"}, "resources": {"nodes": {}}}
+
+    found = load(str(file), flags, environment)
+
+    assert ("flagged", "green", 7, 0o600) == (
+        found.name,
+        found.context,
+        found.memory.seats,
+        found.memory.mode,
+    )
+    assert ["pods", "deployments.apps", "nodes"] == [plan.name for plan in found.plans]
+
+
+def test_a_flag_adds_to_a_resource_of_the_file(file: Path) -> None:
+    found = load(str(file), {"resources": {"pods": {"labels": "app=api"}}}, {})
+
+    assert ("app=api", "status.phase=Running") == (found.plans[0].labels, found.plans[0].fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("nmae = 'x'", r"no key 'nmae'; did you mean 'name'\?"),
+        ("[memroy]\nseats = 1", r"no key 'memroy'; did you mean 'memory'\?"),
+        ("[memory]\narena = 1", r"\[memory\]: there is no key 'arena'; did you mean 'arena_max'"),
+        ("[resources.pods]\nlabel = 'a'", r"\[resources.pods\].*did you mean 'labels'"),
+        ("[resources.pods]\nzzz = 'a'", "there are namespaces, labels, fields"),
+        ("resources = 5", "resources must be a table"),
+        ("resources.pods = 5", r"\[resources.pods\] must be a table"),
+        ("[resources.pods]\nmax_bytes = 'much'", "max_bytes = 'much': .*64|GiB"),
+        ("[resources.pods]\nmetadata_only = 'perhaps'", "true or false"),
+        ("[resources.pods]\nmax_age = 5\n", "at least 90 s"),
+        ("[resources.pods]\nnamespaces = ['a', 'a']", "repeated"),
+        ("[resources.pods]\ntransform = 'f'", "module:function"),
+        ("[resources.pods]\n[resources.pods.indices]\nnode = 5", "table of texts"),
+        ("log_format = 'xml'", "one of text, json"),
+        ("requests_per_second = 0\n[resources.pods]", "at least 1"),
+        ("[memory]\nmode = '0666'\n[resources.pods]", "mode must be"),
+        ("[memory]\nring_slots = 1000\n[resources.pods]", "power of two"),
+        ("", "nothing is to be cached"),
+        ("name = ", "one.toml"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_was_meant(
+    text: str, says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        of(text, tmp_path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"gone\.toml: No such file"):
+        load(str(tmp_path / "gone.toml"), {}, {})
+
+
+@pytest.mark.parametrize(
+    "name", ["secrets", "secret", "Secrets", "secrets.v1", "secrets/v1", "secrets.v1."]
+)
+def test_secrets_need_leave_and_memory_of_our_own(name: str) -> None:
+    resources: dict[str, Any] = {"resources": {name: {}}}
+    with pytest.raises(ConfigurationError, match="allow_secrets"):
+        load(None, resources, {})
+    with pytest.raises(ConfigurationError, match="0600, not 0o640"):
+        load(None, resources | {"allow_secrets": True, "memory": {"mode": "0640"}}, {})
+    assert load(None, resources | {"allow_secrets": True}, {}).plans[0].is_secret
+
+
+@pytest.mark.parametrize("name", ["secrets.example.com", "sealedsecrets.bitnami.com", "pods"])
+def test_others_are_no_secrets(name: str) -> None:
+    assert not Plan(name=name).is_secret
+
+
+def test_variables_that_are_no_settings_are_told_apart() -> None:
+    environment = {
+        "SHMCACHE_NAMESPACE": "a",
+        "SHMCACHE_PORT": "tcp://10.0.0.1:80",
+        "SHMCACHE_SEATS": "3",
+        "SHMCACHE_CONFIG": "x",
+        "PATH": "/bin",
+    }
+
+    assert ["SHMCACHE_NAMESPACE", "SHMCACHE_PORT"] == strangers(environment)
+    assert 3 == load(None, {"resources": {"pods": {}}}, environment).memory.seats
+
+
+def test_every_key_has_one_name_and_is_read_from_text() -> None:
+    names = [key.name for key in (*keys.CACHE, *keys.MEMORY)]
+
+    assert len(names) == len(set(names))
+    assert environment_name("arena_max") == "SHMCACHE_ARENA_MAX"
+    with pytest.raises(ConfigurationError, match="environment: seats = 'few'"):
+        load(None, {"resources": {"pods": {}}}, {"SHMCACHE_SEATS": "few"})
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("90s", 90.0), ("2m", 120.0), ("1.5h", 5400.0), ("250ms", 0.25), (5, 5.0), ("7", 7.0)],
+)
+def test_seconds_have_units(value: object, expected: float) -> None:
+    assert expected == kinds.seconds(value)
+
+
+@pytest.mark.parametrize("value", ["soon", -1, True, "5 parsecs", None])
+def test_what_is_no_time_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="seconds"):
+        kinds.seconds(value)
+
+
+def test_a_transform_is_imported_where_it_is_named() -> None:
+    import json
+
+    loaded: object = Plan(name="pods", transform="json:loads").load_transform()
+    assert json.loads == loaded
+    assert Plan(name="pods").load_transform() is None
+    with pytest.raises(PlanError, match="pods: transform json:lodas"):
+        Plan(name="pods", transform="json:lodas").load_transform()
+    with pytest.raises(PlanError, match="no function"):
+        Plan(name="pods", transform="json:__name__").load_transform()

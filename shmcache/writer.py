@@ -316,6 +316,10 @@ class Writer(Contacts):
         with self._change(resource, whole=False) as handle:
             check(lib.shmc_set_version(handle, declared.id, *_text(version)), resource)
 
+    def refused(self, resource: str) -> int:
+        """How many items of the resource could not be stored so far."""
+        return self._resource(resource).refused
+
     def stats(self) -> dict[str, int]:
         """What shmc_stats says, how often index functions failed, and items that were refused."""
         with self._turn():

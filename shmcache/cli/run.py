@@ -7,7 +7,8 @@ from typing import Any
 
 HELP = "Watches the API server and keeps the cache: one process for the whole machine."
 
-_TOP = ("name", "kubeconfig", "context", "namespaces", "max_age", "requests_per_second")
+_TOP = ("name", "kubeconfig", "context", "namespaces", "max_age", "requests_per_second",
+        "replay", "record")  # fmt: skip
 _MEMORY = ("arena_max", "ring_slots", "ring_bytes", "garbage_max", "seats", "mode")
 _RESOURCE = ("labels", "fields", "transform", "max_bytes")
 
@@ -42,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="N", help=argparse.SUPPRESS)
     parser.add_argument("--log-format", choices=["text", "json"])
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"])
+    parser.add_argument("--replay", metavar="FILE", help="a recording instead of a server")
+    parser.add_argument("--record", metavar="FILE", help="all that the server says; a new file")
     parser.add_argument("--validate", action="store_true",
                         help="checks everything, shows what would be cached, and ends")  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shmcache.engine.configuration import Configuration
 from shmcache.engine.opening import KubeOpener
 from shmcache.engine.plans import Plan, PlanError
-from shmcache.engine.service import CONFIGURATION, DRAINED, make_opener
+from shmcache.engine.service import CONFIGURATION, DRAINED, reach
 from shmcache.errors import SourceError
 from shmcache.indexing import resolve
 from shmcache.settings import format_size
@@ -20,7 +20,7 @@ def validate(configuration: Configuration) -> int:
     faults = [fault for plan in configuration.plans for fault in _faults(plan)]
     opener = None
     try:
-        opener = make_opener(configuration)
+        opener = KubeOpener(reach(configuration))
     except SourceError as error:
         faults.append(str(error))
     for plan in configuration.plans:

@@ -42,7 +42,7 @@ class Content:
         weights: Weights,
         *,
         namespace: str = "",
-        transforming: Transforming,
+        transforming: Transforming | None,
         advance: Callable[[str], str | None],
     ) -> None:
         """`advance` is told this feed's version and returns that of the resource."""
@@ -61,8 +61,8 @@ class Content:
 
     @property
     def refused(self) -> int:
-        """Objects that could not be stored, or that the transform failed on."""
-        return self._refused + self._transforming.failures
+        """Objects that the transform failed on, or made what cannot be stored."""
+        return self._refused + (self._transforming.failures if self._transforming else 0)
 
     # ---- a whole new content ---------------------------------------------------------------
 
@@ -86,6 +86,9 @@ class Content:
             raise RuntimeError(f"{self._resource}: nothing is being staged")
         self._weights.stage(items)
         self._count += len(items)
+        if self._transforming is None:
+            staged.apply_items(items)
+            return
         for item, obj in self._transforming.each(items):
             if obj is None:
                 staged.delete(item.key)
@@ -127,7 +130,10 @@ class Content:
         self._weights.check(items)
         whole = self._advance(version)
         try:
-            self._apply_decoded(self._transforming, items, whole)
+            if self._transforming is None:
+                self._writer.apply_items(self._resource, items, version=whole)
+            else:
+                self._apply_decoded(self._transforming, items, whole)
         except BaseException:
             self._advance(self.version or "")
             raise

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
 
 from shmcache import states
 from shmcache.backoff import Backoff, BackoffSettings
@@ -42,6 +41,8 @@ class Kept:
         self.budget = Budget(plan.name, plan.budget)
         self.transform = plan.load_transform()
         self.feeds: list[Feed] = []
+        self._refused = 0
+        self._lock = threading.Lock()
         self.standing = Standing(plan.max_age, partial(self._publish, writer), time.monotonic)
 
     def _publish(self, writer: Writer, state: int, reason: str) -> None:
@@ -49,6 +50,12 @@ class Kept:
             "%s: %s%s", self.plan.name, states.NAMES[state], f" ({reason})" if reason else ""
         )
         writer.set_state(self.plan.name, state, reason=reason)
+
+    def newly_refused(self, writer: Writer) -> int:
+        """Objects that the writer refused since this was asked last, by whichever feed."""
+        with self._lock:
+            before, self._refused = self._refused, writer.refused(self.plan.name)
+            return self._refused - before
 
     def end(self, writer: Writer) -> None:
         """Nobody follows the server any more: what readers see is of the past."""
@@ -76,7 +83,7 @@ class Engine:
         self.ready = threading.Event()
         """Every first list is stored, or the server has no such resource."""
         self.failed: Exception | None = None
-        """Why the cache cannot be written any more."""
+        """Why it cannot go on."""
         self.ended = threading.Event()
         """It failed, or was stopped."""
         self._writer = writer
@@ -132,12 +139,19 @@ class Engine:
         if self._stop.is_set():
             return
         self.failed = error
-        logger.critical("the cache cannot be written any more: %s", error)
+        logger.critical("this process cannot go on: %s", error)
         self.ended.set()
 
     # ---- one plan ------------------------------------------------------------------------------
 
     def _carry_out(self, kept: Kept) -> None:
+        try:
+            self._begin(kept)
+        except Exception as error:  # of a feed that could not even be put together
+            logger.exception("%s: cannot be begun", kept.plan.name)
+            self._give_up(error)
+
+    def _begin(self, kept: Kept) -> None:
         namespaces = self._namespaces(kept)
         kept.standing.join(namespaces)
         feeds = [Feed(self._parts(kept, namespace)) for namespace in namespaces]
@@ -179,11 +193,11 @@ class Engine:
 
     def _parts(self, kept: Kept, namespace: str) -> Parts:
         plan = kept.plan
-        transforming = Transforming(
-            plan.name,
-            kept.transform or _as_it_is,
-            keep_managed_fields=plan.keep_managed_fields,
-        )
+        transforming = None
+        if kept.transform is not None:
+            transforming = Transforming(
+                plan.name, kept.transform, keep_managed_fields=plan.keep_managed_fields
+            )
         return Parts(
             label=f"{plan.name} in {namespace}" if namespace else plan.name,
             namespace=namespace,
@@ -200,7 +214,7 @@ class Engine:
             pace=self._pace,
             backoff=self._delays(),
             make_machine=partial(Reflector, self._settings(plan)),
-            tell=partial(self._tell, plan.name),
+            tell=partial(self._tell, kept),
             give_up=self._give_up,
         )
 
@@ -214,9 +228,9 @@ class Engine:
 
     # ---- telling -----------------------------------------------------------------------------
 
-    def _tell(self, resource: str, counters: Counters, at: float) -> None:
+    def _tell(self, kept: Kept, counters: Counters, at: float) -> None:
         self._writer.note(
-            resource,
+            kept.plan.name,
             contact_ns=int(at * 1e9),
             lists=counters.lists,
             watches=counters.watches,
@@ -225,7 +239,7 @@ class Engine:
             errors=counters.errors + counters.exceeded + counters.crashes,
             relists=counters.relists,
             bytes=counters.bytes,
-            refused=counters.refused,
+            refused=counters.refused + kept.newly_refused(self._writer),
         )
         if not self.ready.is_set():
             self._check_ready()
@@ -233,10 +247,6 @@ class Engine:
     def _check_ready(self) -> None:
         if all(kept.standing.is_settled() for kept in self._kept):
             self.ready.set()
-
-
-def _as_it_is(obj: dict[str, Any]) -> dict[str, Any]:
-    return obj
 
 
 def check_transforms(plans: Iterable[Plan]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Protocol
 
 from shmcache.engine.plans import Plan
@@ -49,15 +49,12 @@ class KubeOpener:
         )
 
 
-class FileOpener:
-    """Opens the recordings of plans, one file for each feed."""
+class ReplayOpener:
+    """Opens the recordings of plans, one file for each feed, as fast as they can be read."""
 
-    def __init__(
-        self, path: str, plans: tuple[Plan, ...], open_file: Callable[[str], Source]
-    ) -> None:
+    def __init__(self, path: str, plans: tuple[Plan, ...]) -> None:
         self._path = path
-        self._only = len(plans) == 1 and len(plans[0].namespaces) < 2
-        self._open_file = open_file
+        self._only = is_only(plans)
 
     def is_namespaced(self, plan: Plan) -> bool:
         """A recording is taken as the plan says."""
@@ -65,23 +62,20 @@ class FileOpener:
 
     def open(self, plan: Plan, namespace: str) -> Source:
         """The recording of one feed."""
-        return self._open_file(file_of(self._path, plan, namespace, only=self._only))
+        from shmcache.source.replay import ReplaySource
+
+        return ReplaySource(file_of(self._path, plan, namespace, only=self._only))
 
 
 class RecordingOpener:
     """Writes down all that another opener's sources say, one file for each feed."""
 
-    def __init__(
-        self,
-        path: str,
-        plans: tuple[Plan, ...],
-        inner: Opener,
-        record: Callable[[Source, str], Source],
-    ) -> None:
+    def __init__(self, path: str, plans: tuple[Plan, ...], inner: Opener, stack: ExitStack) -> None:
+        """The files are closed with the stack."""
         self._path = path
-        self._only = len(plans) == 1 and len(plans[0].namespaces) < 2
+        self._only = is_only(plans)
         self._inner = inner
-        self._record = record
+        self._stack = stack
         self._lock = threading.Lock()
 
     def is_namespaced(self, plan: Plan) -> bool:
@@ -90,8 +84,17 @@ class RecordingOpener:
 
     def open(self, plan: Plan, namespace: str) -> Source:
         """The same source, being recorded."""
-        file = file_of(self._path, plan, namespace, only=self._only)
-        return self._record(self._inner.open(plan, namespace), file)
+        from shmcache.source.recording import RecordedSource, Recording
+
+        recording = Recording(file_of(self._path, plan, namespace, only=self._only))
+        with self._lock:
+            self._stack.callback(recording.close)
+        return RecordedSource(self._inner.open(plan, namespace), recording)
+
+
+def is_only(plans: tuple[Plan, ...]) -> bool:
+    """Whether there will be a single feed."""
+    return len(plans) == 1 and len(plans[0].namespaces) < 2
 
 
 def file_of(path: str, plan: Plan, namespace: str, *, only: bool) -> str:

@@ -60,7 +60,7 @@ class Plan:
     @property
     def resource(self) -> Resource:
         """What the writer is to declare."""
-        return Resource(self.name, self.indices)
+        return Resource(self.name, self.indices, keep_managed_fields=self.keep_managed_fields)
 
     @property
     def budget(self) -> int:

@@ -29,7 +29,7 @@ from shmcache.engine.configuration import Configuration
 from shmcache.engine.engine import Engine, check_transforms
 from shmcache.engine.keys import ConfigurationError
 from shmcache.engine.notify import notify
-from shmcache.engine.opening import KubeOpener
+from shmcache.engine.opening import KubeOpener, Opener, RecordingOpener, ReplayOpener
 from shmcache.engine.pace import Pace
 from shmcache.engine.plans import PlanError
 from shmcache.errors import (
@@ -41,6 +41,7 @@ from shmcache.errors import (
     SourceError,
     UntrustedSegment,
 )
+from shmcache.source.client import Server
 from shmcache.source.config import ServerSettings, open_server
 from shmcache.writer import Writer
 
@@ -94,7 +95,7 @@ def _serve(configuration: Configuration, signals: Signals) -> int:
     memory = configuration.memory
     with ExitStack() as stack:
         check_transforms(configuration.plans)
-        opener = make_opener(configuration)
+        opener = make_opener(configuration, stack)
         writer = stack.enter_context(
             Writer(
                 configuration.name,
@@ -142,15 +143,30 @@ def _drain(engine: Engine) -> None:
 def _status_of(engine: Engine) -> int:
     if engine.failed is None:
         return DRAINED
-    return TEMPORARY if isinstance(engine.failed, FencedError | CorruptSegment) else SOFTWARE
+    if isinstance(engine.failed, FencedError | CorruptSegment):
+        return TEMPORARY
+    return CONFIGURATION if isinstance(engine.failed, OSError) else SOFTWARE
 
 
-def make_opener(configuration: Configuration) -> KubeOpener:
-    """Where the configuration says that objects come from. SourceError if it cannot be read."""
+def make_opener(configuration: Configuration, stack: ExitStack) -> Opener:
+    """Where the configuration says that objects come from. SourceError if it cannot be read.
+
+    What is recorded is closed with the stack.
+    """
+    if configuration.replay:
+        return ReplayOpener(configuration.replay, configuration.plans)
+    opener: Opener = KubeOpener(reach(configuration))
+    if configuration.record:
+        opener = RecordingOpener(configuration.record, configuration.plans, opener, stack)
+    return opener
+
+
+def reach(configuration: Configuration) -> Server:
+    """The server of the configuration, whose access has been read. Nothing is asked of it yet."""
     server = open_server(
         ServerSettings(
             kubeconfig=configuration.kubeconfig or None, context=configuration.context or None
         )
     )
     server.access()
-    return KubeOpener(server)
+    return server

@@ -440,3 +440,68 @@ def test_validate_says_what_would_be_cached(at: list[str], name: str) -> None:
 
     code, said = Run("pods", "--index", "pods:x=nowhere:f", "--validate", *at).result()
     assert (78, True) == (code, "wrong: pods: index x: No module named 'nowhere'" in said)
+
+
+@pytest.mark.slow
+def test_what_was_recorded_can_be_replayed_without_a_server(
+    server: ApiServer, at: list[str], name: str, tmp_path: Path
+) -> None:
+    fill(server, 10)
+    server.create("configmaps", {"metadata": {"name": "c", "namespace": "prod"}})
+    record = str(tmp_path / "run.jsonl.gz")
+    resources = ("pods", "configmaps")
+    with (
+        Run(*resources, "--record", record, *at) as run,
+        shmcache.attach(name, timeout=PATIENCE) as cache,
+    ):
+        assert cache["pods"].wait_synced(PATIENCE)
+        server.delete("pods", "web-3", "prod")
+        assert cache["pods"].wait_for(server.version, PATIENCE)
+        assert cache["configmaps"].wait_synced(PATIENCE)
+        expected = {key: obj.to_dict() for key, obj in cache["pods"].items()}
+        assert 0 == run.end()[0]
+    server.go_down()
+    assert {"run.pods.jsonl.gz", "run.configmaps.jsonl.gz", "kubeconfig"} == {
+        path.name for path in tmp_path.iterdir()
+    }
+
+    with (
+        Run(*resources, "--replay", record, "--name", name),
+        shmcache.attach(name, timeout=PATIENCE) as cache,
+    ):
+        eventually(lambda: "prod/web-3" not in cache["pods"] and 9 == len(cache["pods"]), "stuck")
+        assert expected == {key: obj.to_dict() for key, obj in cache["pods"].items()}
+        assert cache["configmaps"].wait_synced(PATIENCE)
+
+    code, said = Run(*resources, "--record", record, *at).result()
+    assert (78, True) == (code, "File exists" in said)
+
+
+TRANSFORM = """
+def slim(pod):
+    if pod["metadata"]["name"] == "web-1":
+        raise ValueError("unlucky")
+    return {"metadata": pod["metadata"], "node": pod["spec"]["nodeName"]}
+"""
+
+
+@pytest.mark.slow
+def test_a_transform_decides_what_is_stored_and_isolates_what_it_fails_on(
+    server: ApiServer, at: list[str], name: str, tmp_path: Path
+) -> None:
+    fill(server, 3)
+    (tmp_path / "slimming.py").write_text(TRANSFORM)
+    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    with (
+        Run("pods", "--transform", "slimming:slim", *at, PYTHONPATH=path) as run,
+        shmcache.attach(name, timeout=PATIENCE) as cache,
+    ):
+        pods = cache["pods"]
+        assert pods.wait_synced(PATIENCE)
+        assert ["prod/web-0", "prod/web-2"] == list(pods)
+        assert "node-1" == pods["prod/web-0"]["node"]
+        eventually(lambda: 1 == pods.status.counters["refused"], "it is not counted")
+        server.update("pods", pod("web-2") | {"spec": {"nodeName": "node-9"}})
+        assert pods.wait_for(server.version, PATIENCE)
+        assert "node-9" == pods["prod/web-2"]["node"]
+        assert "the transform fails on prod/web-1" in run.end()[1]

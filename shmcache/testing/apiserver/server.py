@@ -49,19 +49,16 @@ class ApiServer:
         namespaces: Iterable[str] = NAMESPACES,
         seed: int | None = None,
     ) -> None:
-        luck = random.Random(seed)
         self.faults = Faults()
         """Asks for faults."""
         self._catalogue = Catalogue()
         self._store = Store(history=history)
-        self._api = Api(self._store, self._catalogue, luck)
-        self._api.watch_list = watch_list
-        self._api.watch_cache = watch_cache
-        self._api.bookmark_seconds = bookmark_seconds
-        self._api.fresh_seconds = fresh_seconds
-        self._api.writes.graceful_pods = graceful_pods
-        self._api.access.tokens = dict(tokens or {})
-        self.access = self._api.access
+        self._api = api = Api(self._store, self._catalogue, random.Random(seed))
+        api.watch_list, api.watch_cache = watch_list, watch_cache
+        api.bookmark_seconds, api.fresh_seconds = bookmark_seconds, fresh_seconds
+        api.writes.graceful_pods = graceful_pods
+        api.access.tokens = dict(tokens or {})
+        self.access = api.access
         """Denies and allows: `server.access.deny(user, verb, resource)`."""
         self._loop = Loop(self._api, self.faults, (host, port))
         self._loop.tls = tls

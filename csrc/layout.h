@@ -128,7 +128,8 @@ struct shmc_super {
     shmc_atomic reserved2[7];
     /* latest: the publication itself; alone on its line, every reader watches it. */
     shmc_atomic latest;
-    shmc_atomic reserved3[7];
+    shmc_atomic over; /* 1: nothing is published here any more, there may be a successor */
+    shmc_atomic reserved3[6];
     /* floor: written in steps, loaded after each value that is read (I4). Generations
      * below it that a seat still pins, and that stay whole, are named in kept. */
     shmc_atomic floor;

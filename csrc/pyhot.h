@@ -123,6 +123,14 @@ extern PyTypeObject shmc_pyreader_type, shmc_pyroot_type;
  * reference; NULL with ClosedError, ForkedError or CorruptSegment set. */
 shmc_pyroot *shmc_pyreader_root(shmc_pyreader *reader);
 
+/* Whether the cache is to be attached anew: the handle is the parent's, or its instance is over.
+ * Two loads. */
+static inline bool shmc_pyreader_spent(const shmc_pyreader *reader)
+{
+    return reader->reader != NULL && !reader->closed &&
+           (shmc_reader_forked(reader->reader) || shmc_reader_over(reader->reader));
+}
+
 /* Drops a reference. A current root that nobody else holds rests: its pin is given back. */
 static inline void shmc_pyroot_drop(shmc_pyroot *root)
 {

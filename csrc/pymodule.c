@@ -13,7 +13,7 @@
  *                shard: tuple[int, int] | None = None) -> tuple[list[Delta], int]   # Lapped
  *       def release(self) -> None                           # drops the root kept inside
  *       def close(self) -> None                             # idempotent
- *       latest: int; closed: bool; forked: bool; roots: int; owner: object | None
+ *       latest: int; closed: bool; forked: bool; spent: bool; roots: int; owner: object | None
  *
  *   class Root:                      # one pinned generation; no public constructor
  *       generation: int; head: int; tail: int; instance: int; reader: Reader; valid: bool

@@ -279,6 +279,11 @@ static PyObject *reader_forked(PyObject *object, void *Py_UNUSED(unused))
     return PyBool_FromLong(self->reader != NULL && shmc_reader_forked(self->reader));
 }
 
+static PyObject *reader_spent(PyObject *object, void *Py_UNUSED(unused))
+{
+    return PyBool_FromLong(shmc_pyreader_spent((shmc_pyreader *)object));
+}
+
 static PyObject *reader_roots(PyObject *self, void *Py_UNUSED(unused))
 {
     return PyLong_FromSsize_t(((shmc_pyreader *)self)->roots);
@@ -306,6 +311,8 @@ static PyGetSetDef reader_properties[] = {
     {"latest", reader_latest, NULL, "The latest generation published.", NULL},
     {"closed", reader_closed, NULL, "Whether close() was called.", NULL},
     {"forked", reader_forked, NULL, "Whether the handle belongs to the parent process.", NULL},
+    {"spent", reader_spent, NULL, "Whether there may be a newer instance, or it is the parent's.",
+     NULL},
     {"roots", reader_roots, NULL, "Roots alive, the kept one included.", NULL},
     {"owner", reader_owner, NULL, "What keeps the maps; None once they were given back.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

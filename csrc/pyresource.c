@@ -22,10 +22,22 @@ struct resource {
 
 /* ---- roots and records ---------------------------------------------------------------------- */
 
-static shmc_pyroot *root_of(const struct resource *self)
+/* The reader has nothing new to say: a subclass may have another one put in its place (renew()).
+ * Once: where there is no other, the old one is read on. */
+static int renew(struct resource *self)
+{
+    PyObject *result = PyObject_CallMethod((PyObject *)self, "renew", NULL);
+
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+static shmc_pyroot *root_of(struct resource *self)
 {
     if (self->root != NULL)
         return (shmc_pyroot *)Py_NewRef(self->root);
+    if (self->reader != NULL && shmc_pyreader_spent(self->reader) && renew(self) < 0)
+        return NULL;
     if (self->reader != NULL)
         return shmc_pyreader_root(self->reader);
     PyErr_SetString(PyExc_RuntimeError, "Resource.__init__(reader, id, root=None) was not called");
@@ -327,10 +339,27 @@ static void resource_dealloc(PyObject *object)
     Py_TYPE(object)->tp_free(object);
 }
 
+static PyObject *resource_reader(PyObject *object, void *Py_UNUSED(unused))
+{
+    struct resource *self = (struct resource *)object;
+
+    if (self->root == NULL && self->reader != NULL && shmc_pyreader_spent(self->reader) &&
+        renew(self) < 0)
+        return NULL;
+    return Py_NewRef(self->reader != NULL ? (PyObject *)self->reader : Py_None);
+}
+
+/* For subclasses. */
+static PyObject *resource_renew(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
+{
+    Py_RETURN_NONE;
+}
+
 static describe get_name = name_of, get_version = version_of, get_state = state_of,
                 get_generation = generation_of, get_indices = indices_of;
 
 static PyGetSetDef resource_properties[] = {
+    {"reader", resource_reader, NULL, "Through which it reads now.", NULL},
     {"name", resource_property, NULL, "Its name.", (void *)&get_name},
     {"version", resource_property, NULL, "resourceVersion of the whole.", (void *)&get_version},
     {"state", resource_property, NULL, "Its state, a number.", (void *)&get_state},
@@ -340,7 +369,6 @@ static PyGetSetDef resource_properties[] = {
 };
 
 static PyMemberDef resource_members[] = {
-    {"reader", T_OBJECT, offsetof(struct resource, reader), READONLY, NULL},
     {"root", T_OBJECT, offsetof(struct resource, root), READONLY, "The snapshot, or None."},
     {"id", T_ULONGLONG, offsetof(struct resource, id), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
@@ -351,6 +379,8 @@ static PyMemberDef resource_members[] = {
 static PyMethodDef resource_methods[] = {
     {"get", (PyCFunction)(void (*)(void))resource_get, METH_FASTCALL | METH_KEYWORDS,
      "get(key, default=None): the object as a View. With max_age=: see CachedResource."},
+    {"renew", resource_renew, METH_NOARGS,
+     "Called when the reader is spent: a subclass may call __init__ again, with another one."},
     {"keys", resource_keys, METH_NOARGS, "Iterates over the keys of one root, in order."},
     {"values", resource_values, METH_NOARGS, "Iterates over the objects of one root."},
     {"items", resource_items, METH_NOARGS, "Iterates over (key, object) of one root."},

@@ -40,7 +40,8 @@ enum shmc_status {
     SHMC_INVALID,     /* an argument that cannot be */
     SHMC_FORKED,      /* the handle belongs to the parent process */
     SHMC_CLOSED,      /* the handle is closed */
-    SHMC_SYSTEM       /* a system call failed (errno kept) */
+    SHMC_SYSTEM,      /* a system call failed (errno kept) */
+    SHMC_OVER         /* nothing is published in this instance any more */
 };
 
 const char *shmc_status_text(enum shmc_status status);
@@ -254,6 +255,14 @@ enum shmc_status shmc_wait_progress(struct shmc_reader *reader, uint64_t interes
 uint64_t shmc_reader_wakes(const struct shmc_reader *reader);
 enum shmc_status shmc_wait_unless(struct shmc_reader *reader, uint64_t interest, uint64_t progress,
                                   uint64_t seen, uint64_t wakes, int64_t timeout_ns);
+/* Whether the reader's instance is over: waiting there gives SHMC_OVER at once. */
+int shmc_reader_over(const struct shmc_reader *reader);
+/* Says so in DATA (mapped for writing, its first page will do), then wakes all who sleep on SEATS.
+ * By the writer that closes, or the one that comes after a dead one. */
+enum shmc_status shmc_data_end(const struct shmc_segment *data);
+enum shmc_status shmc_seats_end(const struct shmc_segment *seats);
+/* A descriptor that becomes readable when a name appears in a directory, or -1 with errno. */
+int shmc_notice_open(const char *directory);
 /* Ends the sleep of every thread of this process in shmc_wait (they see TIMEOUT or OK). */
 void shmc_wake_self(struct shmc_reader *reader);
 /* cffi: end */

@@ -23,6 +23,7 @@ static const char *const texts[] = {
     [SHMC_FORKED] = "the handle belongs to the parent process",
     [SHMC_CLOSED] = "the handle is closed",
     [SHMC_SYSTEM] = "a system call failed",
+    [SHMC_OVER] = "nothing is published in this instance any more",
 };
 
 const char *shmc_status_text(enum shmc_status status)

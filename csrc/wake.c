@@ -153,6 +153,8 @@ static enum shmc_status await(struct shmc_reader *reader, struct wanted wanted, 
         SHMC_UNLESS(NO_READER_FENCE, shmc_fence_full());    /* W5, W7 */
         if (SHMC_KEEP_NO_RECHECK && has_news(reader->super, wanted, seen)) /* W3 */
             return SHMC_OK;
+        if (shmc_load_racy(&reader->super->over) != 0) /* N1 (end.c) */
+            return SHMC_OVER;
         if (shmc_load_racy(&reader->wakes) != wakes) /* W7 */
             return SHMC_TIMEOUT;
         const enum shmc_status status = futex_wait(&reader->seat->semaphore, number, deadline_ns);
@@ -195,6 +197,8 @@ enum shmc_status shmc_wait_unless(struct shmc_reader *reader, uint64_t interest,
         return SHMC_INVALID;
     if (has_news(reader->super, wanted, seen))
         return SHMC_OK;
+    if (shmc_reader_over(reader))
+        return SHMC_OVER;
     if (timeout_ns == 0)
         return SHMC_TIMEOUT;
     if (timeout_ns > 0 && (uint64_t)timeout_ns < FOREVER_NS / 2)

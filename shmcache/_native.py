@@ -78,6 +78,10 @@ if TYPE_CHECKING:
         shmc_reader_pins: Callable[[ReaderHandle], int]
         shmc_reader_report: Callable[[ReaderHandle, int, int, int], None]
         shmc_wait: Callable[[ReaderHandle, int, int, int], int]
+        shmc_reader_over: Callable[[ReaderHandle], int]
+        shmc_data_end: Callable[[SegmentHandle], int]
+        shmc_seats_end: Callable[[SegmentHandle], int]
+        shmc_notice_open: Callable[[bytes], int]
         shmc_reader_wakes: Callable[[ReaderHandle], int]
         shmc_wait_unless: Callable[[ReaderHandle, int, int, int, int, int], int]
         shmc_wait_progress: Callable[[ReaderHandle, int, int, int, int], int]
@@ -102,6 +106,7 @@ FENCED: int = _core.lib.SHMC_FENCED
 CORRUPT: int = _core.lib.SHMC_CORRUPT
 CLOSED: int = _core.lib.SHMC_CLOSED
 SYSTEM: int = _core.lib.SHMC_SYSTEM
+OVER: int = _core.lib.SHMC_OVER
 REASON_MAX: int = _core.lib.SHMC_REASON_MAX
 
 _EXCEPTIONS: dict[int, type[Exception]] = {

@@ -7,6 +7,10 @@ takes positional arguments and survives pickling.
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shmcache._hot import Root
+
 __all__ = [
     "BusyError",
     "CacheFull",
@@ -101,6 +105,7 @@ class Lapped(ShmCacheError):
     def __init__(self, position: int) -> None:
         super().__init__(position)
         self.position = position
+        self.root: Root | None = None
 
     def __reduce__(self) -> tuple[type[Lapped], tuple[int]]:
         return type(self), (self.position,)  # and without the root that may hang on it

@@ -64,6 +64,7 @@ class Feed:
         self.end = 0
         self.pieces: list[Piece] | None = [Piece(None, None, 0)]
         self.generation = 0
+        self.reader: _hot.Reader | None = None
         self.root: _hot.Root | None = None
         self.synced = False
         self._whole = False  # what is added from here on is news
@@ -106,12 +107,12 @@ class Feed:
 
     def _reached(self, batch: Batch) -> None:
         self.position = batch.end
-        self.generation = batch.root.generation
+        self.generation, self.reader = batch.root.generation, batch.root.reader
         self._note_whole(batch)
         self.synced = self._whole
 
     def _note_whole(self, batch: Batch) -> None:
-        if not self._whole:
+        if not self._whole and batch.record >= 0:
             self._whole = has_content(batch.root.record(batch.record))
 
     def _lapse(self, position: int) -> None:

@@ -6,10 +6,12 @@ position is where to go on after the difference to a snapshot was taken.
 
 from __future__ import annotations
 
-from shmcache import _hot
+from shmcache.errors import Lapped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from shmcache import _hot
+    from shmcache.reader import Cache
     from shmcache.snapshot import Snapshot
 
 DEFAULT_BATCH = 512
@@ -18,22 +20,31 @@ DEFAULT_BATCH = 512
 class Cursor:
     """A consumer's place in the ring. Not thread-safe: one consumer, one cursor."""
 
-    __slots__ = ("_reader", "generation", "instance", "position", "resources")
+    __slots__ = ("_cache", "generation", "instance", "names", "position", "reader", "resources")
 
-    def __init__(
-        self, reader: _hot.Reader, resources: frozenset[int] | None, start: int | None
-    ) -> None:
-        root = reader.root()
-        self._reader = reader
-        self.resources = resources
+    def __init__(self, cache: Cache, names: tuple[str, ...] | None, start: int | None) -> None:
+        self._cache = cache
+        self.names = names
+        self._enter(cache.reader)
+        root = self.reader.root()
         self.instance = root.instance
         self.position = root.head if start is None else start
         self.generation = root.generation if self.position == root.head else 0
 
+    def _enter(self, reader: _hot.Reader) -> None:
+        self.reader = reader
+        self.resources: frozenset[int] | None = None
+        if self.names is not None:
+            self.resources = frozenset(self._cache.locate(name)[1] for name in self.names)
+
+    def _moved(self) -> bool:
+        """Whether the cache is read elsewhere now: positions mean nothing there."""
+        return not self.reader.forked and self._cache.reader is not self.reader
+
     def ready(self) -> bool:
         """Whether deltas (or the news that it was lapped) are behind the position now."""
-        root = self._reader.root()
-        if root.head != self.position:
+        root = self.reader.root()
+        if self._moved() or root.head != self.position:
             return True
         self.generation = root.generation
         return False
@@ -43,11 +54,19 @@ class Cursor:
 
         Lapped leaves the position where it was: take the difference to a snapshot, then resume().
         """
-        deltas, self.position = self._reader.take(self.position, count, self.resources)
+        if self._moved():
+            root = self._cache.reader.root()
+            error = Lapped(root.head)
+            error.root = root
+            raise error
+        deltas, self.position = self.reader.take(self.position, count, self.resources)
         return deltas
 
     def resume(self, snapshot: Snapshot) -> None:
         """Goes on behind what the snapshot shows; to be called after the difference was taken."""
+        if snapshot.instance != self.instance:
+            self._enter(self._cache.reader)
+            self.instance = snapshot.instance
         self.position = snapshot.head
         self.generation = snapshot.generation
 

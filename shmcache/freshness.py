@@ -143,7 +143,7 @@ class Fresh(_hot.Resource):
     def _await(self, fact: Callable[[], bool], interest: int, timeout: float | None) -> bool:
         if self.root is not None:
             raise ValueError(f"{self.name}: a snapshot does not move: wait on the cache's resource")
-        return waiting.until(fact, self.reader, interest, 1 << (self.id & 63), timeout)
+        return waiting.until(fact, lambda: (self.reader, interest, 1 << (self.id & 63)), timeout)
 
     # ---- bounds on reads -----------------------------------------------------------------------
 

@@ -117,4 +117,5 @@ class Informer:
         self, feed: Feed, resource: str, timeout: float | None, unless: Callable[[], bool]
     ) -> None:
         """Sleeps until there may be more for a feed, it ends, or the time is over."""
-        self.cache.sleep(resource, feed.generation, timeout, unless)
+        if feed.reader is not None:
+            self.cache.sleep(resource, feed.reader, feed.generation, timeout, unless)

@@ -10,6 +10,7 @@ from threading import Lock
 
 from shmcache import _hot
 from shmcache.errors import Lapped, ShmCacheError
+from shmcache.states import has_content
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class Known:
         with self._lock:
             root, number = self._cache.look(self.resource)
             known = self.map
+            if known.instance not in {0, root.instance} and not self._listed(root, number):
+                return self._nothing(feed, root, number)
             known.advance(root, number)
             batch = Batch(root, number, known.offset)
             at = feed.position - batch.offset
@@ -97,6 +100,18 @@ class Known:
             if known.ended > self._trim_at:
                 self._trim(root.tail + batch.offset)
             return batch
+
+    @staticmethod
+    def _listed(root: _hot.Root, number: int) -> bool:
+        """Whether the resource is whole in a new instance: before, nothing is told of it."""
+        return number >= 0 and has_content(root.record(number))
+
+    @staticmethod
+    def _nothing(feed: Feed, root: _hot.Root, number: int) -> Batch:
+        batch = Batch(root, number, 0)
+        batch.deltas = []
+        batch.head = batch.end = feed.position
+        return batch
 
     def _fill(self, batch: Batch, feed: Feed, at: int) -> None:
         try:

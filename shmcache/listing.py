@@ -287,6 +287,7 @@ class Remembered:
 
 
 def _way(resource: CachedResource, wanted: Selection) -> Way:
+    _ = resource.reader  # a way is by numbers of the instance that is read
     try:
         ways = resource._ways  # noqa: SLF001 - ours: kept there for its lifetime
     except AttributeError:

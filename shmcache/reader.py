@@ -4,22 +4,27 @@ A reader maps DATA read-only and claims one seat in SEATS; a dead reader's seat 
 the kernel. Objects are views: they stay whole while they are held, or raise StaleObjectError when
 the writer had to reuse their memory - to keep an object for long, `.to_dict()` it.
 
-After fork, handles of the parent refuse to work in the child (ForkedError): attach there.
+A Cache and its resources follow their cache by themselves: to the next instance when the writer was
+restarted, and into a child of fork(), which attaches for itself at the first use. Views, snapshots
+and cursors belong to the instance and the process that they came from.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from _thread import RLock
 
-from shmcache import _hot, _native, waiting
-from shmcache._native import check, ffi, lib
-from shmcache.errors import BusyError, ClosedError, SegmentNotFound
+from shmcache import _hot, waiting
+from shmcache._native import lib
+from shmcache.attachment import Attachment
+from shmcache.errors import SegmentNotFound
 from shmcache.follow import Cursor
-from shmcache.mapping import Attached
+from shmcache.notice import Notice
 from shmcache.resources import CachedResource
-from shmcache.segments import Place, boot_id
+from shmcache.segments import Place
 from shmcache.snapshot import Snapshot
+from shmcache.succession import Succession
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,83 +33,33 @@ if TYPE_CHECKING:
 
     from shmcache.informer import Informer
 
-_POLL_SECONDS = 0.02  # for a cache that does not exist yet: there is nothing to sleep on
-
 
 def attach(
     name: str | None = None, *, timeout: float | None = None, trusted_uids: Iterable[int] = ()
 ) -> Cache:
     """The cache `name` (or of the environment's SHMCACHE_NAME), full from the first look-up on.
 
-    Waits up to `timeout` seconds for a cache that does not exist yet; None does not wait.
+    Sleeps up to `timeout` seconds until there is such a cache; None does not wait.
     """
     if name is None:
         name = os.environ.get("SHMCACHE_NAME", "")
         if not name:
             raise ValueError("attach() needs a name, or SHMCACHE_NAME in the environment")
     place = Place(name, tuple(trusted_uids))
-    deadline = time.monotonic() + (timeout or 0)
-    while True:
-        try:
-            return Cache(place)
-        except SegmentNotFound:
-            if time.monotonic() >= deadline:
-                raise
-        time.sleep(_POLL_SECONDS)
+    return Cache(place) if not timeout else _await_cache(place, time.monotonic() + timeout)
 
 
-class _Attachment:
-    """The seat and the maps under it; given back when the last view has gone."""
-
-    __slots__ = ("_handle", "_idle", "_users", "name", "segments")
-
-    def __init__(self, place: Place) -> None:
-        self.name = place.name
-        self.segments = Attached(place, boot_id())
-        made = ffi.new("struct shmc_reader **")
-        try:
-            status = lib.shmc_reader_create(self.segments.data, self.segments.seats, made)
-            if status == _native.BUSY:
-                raise BusyError(
-                    f"cache {place.name!r}: all seats are taken: end some readers, or start the "
-                    "writer with more (seats=)"
-                )
-            check(status, f"attaching to cache {place.name!r}")
-        except BaseException:
-            self.segments.close()
-            raise
-        self.segments.guarded = True  # by the core, which closes the seat's descriptor in a child
-        self._handle: list[_native.ReaderHandle] = [made[0]]
-        self._users: list[None] = []  # calls under way that gave the GIL away
-        self._idle = False
-
-    def use(self) -> _native.ReaderHandle:
-        """The handle, which stays until leave()."""
-        self._users.append(None)
-        if self._idle:
-            self.leave()
-            raise ClosedError(f"cache {self.name!r} is closed")
-        return self._handle[0]
-
-    def leave(self) -> None:
-        """Ends a use; the last one gives back what was released meanwhile."""
-        self._users.pop()
-        if self._idle and not self._users:
-            self._give_back()
-
-    def release(self) -> None:
-        """Leaves the seat and unmaps, once nobody uses the handle. Called by `_hot`."""
-        self._idle = True
-        if not self._users:
-            self._give_back()
-
-    def _give_back(self) -> None:
-        try:
-            handle = self._handle.pop()  # two threads may come here: one gets it
-        except IndexError:
-            return
-        lib.shmc_reader_destroy(handle)
-        self.segments.close()
+def _await_cache(place: Place, deadline: float) -> Cache:
+    with Notice(place) as notice:
+        while True:
+            notice.arm()
+            try:
+                return Cache(place)
+            except SegmentNotFound:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise
+            notice.wait(left)
 
 
 class Cache:
@@ -112,13 +67,55 @@ class Cache:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._attachment = attachment = _Attachment(place)
-        self._address = _native.address(attachment.use())
-        attachment.leave()
-        self._reader = _hot.Reader(self._address, attachment, attachment.release)
-        self._ids: dict[str, int] = {}
+        self._reader = self._attach()
+        self._numbers: tuple[_hot.Reader, dict[str, int]] = (self._reader, {})
+        self._locks: dict[int, RLock] = {}
         self._known: dict[str, CachedResource] = {}
         self._informer: Informer | None = None
+
+    def _attach(self) -> _hot.Reader:
+        return Attachment(self._place, Succession(self._place)).reader()
+
+    # ---- which instance ------------------------------------------------------------------------
+
+    @property
+    def reader(self) -> _hot.Reader:
+        """Through which the cache is read now: in a child of fork() another one than the parent's.
+
+        When the writer was restarted, that of the new instance, as soon as it holds what the old
+        one held; while there is none, the old one goes on.
+        """
+        reader = self._reader
+        if reader.spent:
+            with self._locks.setdefault(os.getpid(), RLock()):  # a child finds its own, open
+                self._move()
+            reader = self._reader
+        return reader
+
+    def _move(self) -> None:
+        old = self._reader
+        if not old.spent:
+            return  # another thread was first
+        owner: Attachment | None = old.owner  # type: ignore[assignment]
+        if old.forked:
+            found: _hot.Reader | None = self._attach()
+        else:
+            found = owner.succession.find(old) if owner and owner.succession else None
+        if found is not None and self._reader is old:
+            self._reader = found
+            old.release()  # it goes with its last view
+
+    def locate(self, resource: str) -> tuple[_hot.Reader, int]:
+        """The reader, and the resource's number there. KeyError if it has none of the name."""
+        reader = self.reader
+        at, numbers = self._numbers
+        if at is not reader or resource not in numbers:
+            numbers = {name: number for number, name in enumerate(reader.root().names())}
+            self._numbers = (reader, numbers)
+        if resource in numbers:
+            return reader, numbers[resource]
+        known = ", ".join(numbers) or "none"
+        raise KeyError(f"cache {self.name!r} has {known}, not {resource!r}")
 
     @property
     def name(self) -> str:
@@ -128,21 +125,21 @@ class Cache:
     @property
     def instance(self) -> int:
         """Of the DATA segment: positions in the ring of another instance mean nothing here."""
-        return self._reader.root().instance
+        return self.reader.root().instance
 
     @property
     def latest(self) -> int:
-        """The generation published last. It only rises."""
-        return self._reader.latest
+        """The generation published last. It only rises, but for a writer that starts anew."""
+        return self.reader.latest
 
     @property
     def seat(self) -> int:
         """This process's seat, for display."""
-        handle = self._use()
+        held = waiting.attachment(self.reader)
         try:
-            return int(lib.shmc_reader_seat(handle))
+            return int(lib.shmc_reader_seat(held.use()))
         finally:
-            self._attachment.leave()
+            held.leave()
 
     @property
     def closed(self) -> bool:
@@ -152,15 +149,13 @@ class Cache:
     @property
     def resources(self) -> tuple[str, ...]:
         """The names of all resources, in the order of their declaration."""
-        return tuple(self._reader.root().names())
+        return tuple(self.reader.root().names())
 
     def __getitem__(self, resource: str) -> CachedResource:
         """The resource, always in its latest state. KeyError if the cache has none of the name."""
         found = self._known.get(resource)
         if found is None:
-            found = CachedResource(self._reader, self._id(resource))
-            found.cache = self
-            self._known[resource] = found
+            found = self._known[resource] = CachedResource.of(self, resource)
         return found
 
     def __contains__(self, resource: object) -> bool:
@@ -170,20 +165,6 @@ class Cache:
         if self.closed:
             return f"<shmcache.Cache {self.name!r}: closed>"
         return f"<shmcache.Cache {self.name!r}: {', '.join(self.resources) or 'no resources'}>"
-
-    def _id(self, resource: str) -> int:
-        if resource not in self._ids:
-            self._ids = {name: number for number, name in enumerate(self._reader.root().names())}
-        try:
-            return self._ids[resource]
-        except KeyError:
-            known = ", ".join(self._ids) or "none"
-            raise KeyError(f"cache {self.name!r} has {known}, not {resource!r}") from None
-
-    def _use(self) -> _native.ReaderHandle:
-        """The handle; self._attachment.leave() is due."""
-        handle: _native.ReaderHandle = waiting.attachment(self._reader).use()
-        return handle
 
     # ---- one state, and what follows ---------------------------------------------------------
 
@@ -197,14 +178,15 @@ class Cache:
             error = self[name].too_old(max_age or 0, busy=busy)
             if error is not None:
                 raise error
-        return Snapshot(self, self._reader.root())
+        return Snapshot(self.reader.root())
 
     def follow(self, resources: Iterable[str] | None = None, *, start: int | None = None) -> Cursor:
         """A cursor over the deltas of these resources (None: all) from `start` on.
 
         `start` is a position in the ring, as Snapshot.head; None is now: only what comes.
         """
-        return Cursor(self._reader, self._wanted(resources), start)
+        names = [resources] if isinstance(resources, str) else resources
+        return Cursor(self, None if names is None else tuple(names), start)
 
     def wait(
         self,
@@ -217,32 +199,49 @@ class Cache:
         `since` is a generation, or a cursor: then until it may have something to take. With
         `resources`, only changes of these count (others may wake, rarely). Signals are handled.
         """
+        reader = self.reader
         if isinstance(since, Cursor):
-            if since.ready():
+            cursor = since
+            if cursor.ready():
                 return True
-            wanted = since.resources if resources is None else self._wanted(resources)
-            since = since.generation
+            names = cursor.names if resources is None else resources
+            since, reader = cursor.generation, cursor.reader
         else:
-            wanted = self._wanted(resources)
-        interest = waiting.EVERYTHING if wanted is None else waiting.bits(wanted)
-        return waiting.sleep(self._reader, interest, 0, since, timeout)
+            names = resources
+            if since > reader.latest:
+                return True  # of an instance before this one
+        interest = waiting.EVERYTHING if names is None else self._interest(names)
+        return waiting.sleep(reader, interest, 0, since, timeout)
 
     def sleep(
-        self, resource: str, since: int, timeout: float | None, unless: Callable[[], bool]
+        self,
+        resource: str,
+        reader: _hot.Reader,
+        since: int,
+        timeout: float | None,
+        unless: Callable[[], bool],
     ) -> bool:
-        """wait() for one resource. Does not begin if `unless()`, and wake() surely ends it then."""
-        interest = 1 << (self._id(resource) & 63)
-        return waiting.sleep(self._reader, interest, 0, since, timeout, unless=unless)
+        """wait() for one resource, on the reader that `since` is of.
+
+        Does not begin if `unless()`, and wake() surely ends it then.
+        """
+        try:
+            interest = self._interest(resource)
+        except KeyError:  # the new instance does not have it, yet
+            interest = waiting.EVERYTHING
+        return waiting.sleep(reader, interest, 0, since, timeout, unless=unless)
 
     def wake(self) -> None:
         """Ends every wait() of this process now, as if its time were over; from any thread."""
-        lib.shmc_wake_self(self._use())
-        self._attachment.leave()
+        held = waiting.attachment(self.reader)
+        try:
+            lib.shmc_wake_self(held.use())
+        finally:
+            held.leave()
 
-    def _wanted(self, resources: Iterable[str] | None) -> frozenset[int] | None:
-        if resources is None:
-            return None
-        return frozenset(map(self._id, [resources] if isinstance(resources, str) else resources))
+    def _interest(self, resources: Iterable[str]) -> int:
+        names = [resources] if isinstance(resources, str) else resources
+        return waiting.bits(self.locate(name)[1] for name in names)
 
     # ---- handlers ------------------------------------------------------------------------------
 
@@ -257,8 +256,12 @@ class Cache:
         return self._informer
 
     def look(self, resource: str) -> tuple[_hot.Root, int]:
-        """The latest state, and the resource's number there."""
-        return self._reader.root(), self._id(resource)
+        """The latest state, and the resource's number there: -1 if a new instance has none."""
+        try:
+            reader, number = self.locate(resource)
+        except KeyError:
+            reader, number = self.reader, -1
+        return reader.root(), number
 
     def start(self) -> None:
         """Calls the handlers from now on, each registration in a thread. May be repeated."""
@@ -274,16 +277,20 @@ class Cache:
 
     def close(self) -> None:
         """Ends the attachment: all that came from it raises ClosedError from now on. Idempotent."""
-        if self._reader.closed:
+        reader = self._reader
+        if reader.closed:
             return
         if self._informer is not None:
             self._informer.stop()
-        handle = self._attachment.use()
+        held: Attachment | None = reader.owner  # type: ignore[assignment]
+        if held is None:
+            return
+        handle = held.use()
         try:
-            self._reader.close()
+            reader.close()
             lib.shmc_wake_self(handle)  # who sleeps is told
         finally:
-            self._attachment.leave()
+            held.leave()
 
     def __enter__(self) -> Self:
         return self

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 class CachedResource(Fresh):
     """A read-only mapping of keys to views, ordered by key, with indices."""
 
-    __slots__ = ("_indices", "_ways", "cache")
+    __slots__ = ("_indices", "_named", "_through", "_ways", "cache")
 
     _indices: dict[str, int]
+    _named: str
+    _through: _hot.Reader
     _ways: dict[Selection, Remembered]
     cache: Cache
     """Whose latest state it shows; not set on what a snapshot gave."""
@@ -150,7 +152,31 @@ class CachedResource(Fresh):
         """The names of the indices, in the order of their declaration."""
         return tuple(name for name, _, _ in self.record()["indices"])
 
+    @classmethod
+    def of(cls, cache: Cache, name: str) -> CachedResource:
+        """The resource of this name, always in the latest state."""
+        reader, number = cache.locate(name)
+        made = cls(reader, number)
+        made.cache = cache
+        made._named = name
+        made._through = reader
+        return made
+
+    def renew(self) -> None:
+        """Reads on where the cache reads now, if that is elsewhere. Called by look-ups."""
+        try:
+            cache = self.cache
+        except AttributeError:
+            return  # of a snapshot
+        reader, number = cache.locate(self._named)
+        if reader is not self._through:
+            _hot.Resource.__init__(self, reader, number)
+            self._through = reader
+            self._indices = {}
+            self._ways = {}
+
     def _index(self, index: str) -> int:
+        _ = self.reader  # numbers are those of the instance that is read
         try:
             return self._indices[index]
         except (AttributeError, KeyError):

@@ -18,6 +18,7 @@ import os
 import stat
 
 from shmcache import _native
+from shmcache.ending import end_instances
 from shmcache.errors import BusyError, CacheFull, LayoutMismatch, SegmentNotFound, UntrustedSegment
 from shmcache.locations import Directory, SharedMemory
 
@@ -94,9 +95,14 @@ class Place:
 
     # ---- for both ------------------------------------------------------------------------
 
+    @property
+    def pointer(self) -> str:
+        """The file that says which instances are current."""
+        return self.stem + ".cache"
+
     def current(self) -> Current:
         """The instances to use now. SegmentNotFound if there is no such cache."""
-        name = self.stem + ".cache"
+        name = self.pointer
         fd = self._open(name, writable=False)
         try:
             text = os.read(fd, 256).decode("ascii", "replace")
@@ -235,7 +241,7 @@ class Place:
             raise
         finally:
             os.close(fd)
-        self.location.replace(self.stem + ".cache", name)
+        self.location.replace(self.pointer, name)
 
     def full(self, needed: int) -> CacheFull:
         """The error of a full file system: how much is needed, and how to get it."""
@@ -260,21 +266,22 @@ class Place:
         )
 
     def unlink_instances(self, *, keep: Current | None = None) -> int:
-        """Removes the names of all instances but those of `keep`; how many. Lock held."""
+        """Ends all instances but those of `keep`, and removes their names; how many. Lock held."""
         kept = keep and {self._instance(keep.data, "data"), self._instance(keep.seats, "seats")}
         gone = [file for file in self.instances() if not kept or file not in kept]
+        end_instances(self, gone)
         return sum(self.location.unlink(file) for file in gone)
 
     def discard(self, current: Current) -> None:
         """Removes instances that were never published, and nothing else. Lock held."""
         for instance, kind in ((current.data, "data"), (current.seats, "seats")):
             self.location.unlink(self._instance(instance, kind))
-        if self.location.identity(self.stem + ".cache") is None:
+        if self.location.identity(self.pointer) is None:
             self.location.unlink(self.stem + ".lock")
 
     def unlink(self) -> None:
         """Removes every name of this cache; who is attached keeps the memory. Lock held."""
-        self.location.unlink(self.stem + ".cache")
+        self.location.unlink(self.pointer)
         self.unlink_instances()
         self.location.unlink(self.stem + ".lock")
 

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     from shmcache import _hot
-    from shmcache.reader import Cache
 
 
 class Difference:
@@ -45,10 +44,9 @@ class Difference:
 class Snapshot:
     """One generation: all its answers belong to one state. Views keep it whole for as long."""
 
-    __slots__ = ("_cache", "_open_root")
+    __slots__ = ("_open_root",)
 
-    def __init__(self, cache: Cache, root: _hot.Root) -> None:
-        self._cache = cache
+    def __init__(self, root: _hot.Root) -> None:
         self._open_root: _hot.Root | None = root
 
     @property
@@ -61,6 +59,11 @@ class Snapshot:
     def generation(self) -> int:
         """What Cache.latest was when it was taken."""
         return self._root.generation
+
+    @property
+    def instance(self) -> int:
+        """Of the DATA segment that it is of."""
+        return self._root.instance
 
     @property
     def head(self) -> int:
@@ -82,12 +85,14 @@ class Snapshot:
 
     def __getitem__(self, resource: str) -> CachedResource:
         """The resource as it was. KeyError if there was none of the name."""
-        cache = self._cache
         root = self._root
-        number = cache._id(resource)  # noqa: SLF001 - half of the Cache
-        if number >= len(root.names()):
-            raise KeyError(f"cache {cache.name!r} had no {resource!r} at {root.generation}")
-        return CachedResource(cache._reader, number, root)  # noqa: SLF001
+        return CachedResource(root.reader, self._number(resource), root)
+
+    def _number(self, resource: str) -> int:
+        names = self._root.names()
+        if resource not in names:
+            raise KeyError(f"there was no {resource!r} at {self.generation}")
+        return names.index(resource)
 
     def __contains__(self, resource: object) -> bool:
         return resource in self.resources
@@ -97,7 +102,8 @@ class Snapshot:
 
         Both must be of one attachment. To swap them is to see it backwards.
         """
-        number = self._cache._id(resource)  # noqa: SLF001 - half of the Cache
+        newer = self if self.generation > old.generation else old
+        number = newer._number(resource)  # noqa: SLF001
         return Difference(*self._root.diff(number, old._root))
 
     def close(self) -> None:

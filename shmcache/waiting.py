@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from shmcache import _hot
+    from shmcache.succession import Succession
 
 EVERYTHING = (1 << 64) - 1  # interest in all resources
 
@@ -66,6 +67,12 @@ def sleep(
             status = lib.shmc_wait_unless(handle, interest, progress, since, wakes, left)
             if reader.closed:
                 raise ClosedError(f"cache {held.name!r} was closed while a thread waited")
+            if status == _native.OVER:
+                succession: Succession = held.succession
+                moved = succession.wait(reader, timeout, lambda: _ended(reader, unless))
+                if reader.closed:
+                    break
+                return moved
             if status in (_native.OK, _native.TIMEOUT):
                 return bool(status == _native.OK)
             if status != _native.INTERRUPTED:
@@ -79,16 +86,22 @@ def sleep(
         held.leave()
 
 
+def _ended(reader: _hot.Reader, unless: Callable[[], bool] | None) -> bool:
+    return reader.closed or (unless is not None and unless())
+
+
 def until(
     fact: Callable[[], bool],
-    reader: _hot.Reader,
-    interest: int,
-    progress: int,
+    where: Callable[[], tuple[_hot.Reader, int, int]],
     timeout: float | None,
 ) -> bool:
-    """Sleeps until a fact about the latest generation holds; whether it did in time."""
+    """Sleeps until a fact about the latest generation holds; whether it did in time.
+
+    `where()` is the reader to sleep on, interest and progress: others after a writer's restart.
+    """
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
+        reader, interest, progress = where()
         since = reader.latest  # what is published from here on ends the sleep
         if fact():
             return True

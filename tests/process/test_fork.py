@@ -34,36 +34,84 @@ def in_child(what: Callable[[], None]) -> None:
     assert (0, "ok") == (status, said), said
 
 
-def test_a_child_is_refused_with_a_clear_text(
+def test_what_belongs_to_the_parent_is_refused_with_a_clear_text(
     writer: shmcache.Writer, cache: shmcache.Cache
 ) -> None:
     writer.put("pods", "a", {"x": {"y": 1}})
-    view, pods, snapshot, cursor = (
-        cache["pods"]["a"],
-        cache["pods"],
-        cache.snapshot(),
-        cache.follow(),
-    )
+    view, snapshot, cursor = cache["pods"]["a"], cache.snapshot(), cache.follow()
 
     def child() -> None:
         for refused in (
             lambda: writer.put("pods", "b", {}),
             writer.stats,
-            lambda: pods.get("a"),
-            lambda: len(pods),
-            lambda: cache["pods"].list(),
             lambda: view["x"]["y"],
             lambda: snapshot["pods"].get("a"),
-            lambda: cache.latest,
-            lambda: cache.wait(0, 1),
+            lambda: cache.wait(cursor, 1),
             cursor.take,
         ):
             with pytest.raises(ForkedError):
                 refused()
 
     in_child(child)
-    assert {"x": {"y": 1}} == view == pods["a"]
+    assert {"x": {"y": 1}} == view == cache["pods"]["a"]
     snapshot.close()
+
+
+def test_a_cache_attaches_anew_in_a_child_at_its_first_use(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    """As under gunicorn's preload: what a module attached serves each of its workers."""
+    writer.put("pods", "a", {"metadata": {"name": "a"}, "spec": {"nodeName": "n1"}})
+    pods, seat = cache["pods"], cache.seat
+    ways: list[Callable[[], object]] = [
+        lambda: pods.get("a"),
+        lambda: pods["a"],
+        lambda: "a" in pods,
+        lambda: len(pods),
+        lambda: list(pods),
+        lambda: pods.list(),
+        lambda: pods.list(fields="spec.nodeName=n1"),
+        lambda: pods.by_index("node", "n1"),
+        lambda: pods.index_values("node"),
+        lambda: pods.status,
+        lambda: cache["pods"].record(),
+        lambda: cache.snapshot(),
+        lambda: cache.follow(),
+        lambda: cache.latest,
+        lambda: cache.resources,
+        lambda: cache.wait(0, 1),
+    ]
+    for way in ways:
+
+        def child(way: Callable[[], object] = way) -> None:
+            assert way()
+            assert seat != cache.seat
+            view = pods["a"]
+            assert "n1" == view["spec"]["nodeName"]
+
+            def grandchild() -> None:
+                assert "n1" == pods["a"]["spec"]["nodeName"]
+                with pytest.raises(ForkedError):
+                    len(view)
+
+            in_child(grandchild)
+
+        in_child(child)
+    assert seat == cache.seat
+
+
+def test_a_child_may_close_what_its_parent_attached(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    def child() -> None:
+        assert 0 == len(cache["pods"])
+        cache.close()
+        with pytest.raises(shmcache.ClosedError):
+            len(cache["pods"])
+
+    in_child(child)
+    writer.put("pods", "a", {})
+    assert {} == cache["pods"]["a"]
 
 
 def test_a_child_that_closes_everything_harms_nobody(

@@ -1,0 +1,53 @@
+/*
+ * end.c - an instance of DATA comes to its end, and its readers are told.
+ *
+ * Whoever makes an instance the last one says so in it: its writer when it closes, or the next
+ * writer before it removes what a dead one left. Readers look for a successor then (they load the
+ * word with `latest`, on the same line), and go on with the last state until there is one.
+ *
+ * Ordering
+ *   N1  over = 1 ▸ full fence ▸ ringing all bells: pairs with announcement ▸ full fence ▸ look at
+ *       over, in wake.c. Nobody sleeps on.
+ */
+#include "core.h"
+
+/* A segment of this layout, mapped for writing; its size may be less than the whole. */
+static struct shmc_super *ending(const struct shmc_segment *data)
+{
+    struct shmc_super *super = (struct shmc_super *)(void *)data->base;
+
+    if (!data->writable || data->max_size < sizeof *super ||
+        shmc_segment_bytes(data) < sizeof *super || super->magic != SHMC_DATA_MAGIC ||
+        super->layout_version != SHMC_LAYOUT_VERSION ||
+        super->layout_signature != SHMC_LAYOUT_SIGNATURE)
+        return NULL;
+    return super;
+}
+
+enum shmc_status shmc_data_end(const struct shmc_segment *data)
+{
+    struct shmc_super *super = ending(data);
+
+    if (super == NULL)
+        return SHMC_CORRUPT;
+    shmc_store_release(&super->over, 1);
+    shmc_fence_full(); /* N1 */
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_seats_end(const struct shmc_segment *seats)
+{
+    uint64_t instance;
+
+    if (!seats->writable || shmc_segment_bytes(seats) < seats->max_size ||
+        shmc_seats_check_header(seats, &instance) != SHMC_OK)
+        return SHMC_CORRUPT;
+    shmc_fence_full(); /* N1 */
+    shmc_seats_wake_all(seats, shmc_seats_count(seats));
+    return SHMC_OK;
+}
+
+int shmc_reader_over(const struct shmc_reader *reader)
+{
+    return shmc_load_acquire(&reader->super->over) != 0;
+}

@@ -1,0 +1,24 @@
+/*
+ * notice.c - being told that a name appears in a directory, where there is nothing else to sleep
+ * on yet. inotify; where the system refuses one (their number per user is limited), the caller
+ * looks now and then instead.
+ */
+#include <errno.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include "core.h"
+
+int shmc_notice_open(const char *directory)
+{
+    const int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+
+    if (fd < 0)
+        return -1;
+    if (inotify_add_watch(fd, directory, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR) >= 0)
+        return fd;
+    const int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}

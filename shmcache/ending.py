@@ -1,0 +1,46 @@
+"""Telling the readers of an instance that nothing is published there any more."""
+
+from __future__ import annotations
+
+import os
+
+from shmcache import _native
+from shmcache._native import lib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shmcache.segments import Place
+
+_SUPERBLOCK = 4096
+
+
+def end_instances(place: Place, files: Iterable[str]) -> None:
+    """Ends the instances that these files are of: first all DATA say so, then all sleepers wake.
+
+    What was never finished has no readers.
+    """
+    files = list(files)
+    for file in files:
+        if file.endswith(".data"):
+            _tell(place, file, _SUPERBLOCK, lib.shmc_data_end)
+    for file in files:
+        if file.endswith(".seats"):
+            _tell(place, file, None, lib.shmc_seats_end)
+
+
+def _tell(place: Place, file: str, size: int | None, end: object) -> None:
+    try:
+        fd = place.location.open(file, writable=True)
+    except FileNotFoundError:
+        return
+    try:
+        found = os.fstat(fd).st_size
+        size = size or found
+        if 0 < size <= found:
+            segment = _native.map_segment(fd, size, writable=True, doing=f"ending {file}")
+            end(segment)  # type: ignore[operator]  # CORRUPT: it was never finished
+            lib.shmc_segment_unmap(segment)
+    finally:
+        os.close(fd)

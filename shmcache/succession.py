@@ -1,0 +1,127 @@
+"""From one instance of a cache to the next: when its writer ended, or died and was replaced.
+
+    over ──▸ is another one named? ──▸ attach ──▸ does it hold what the old one held? ──▸ it
+              no: sleep until one is               no: sleep until it does
+
+Until then the old one is read on. A new instance is listed anew, and nobody shall find a cache
+empty, or be told that all is deleted, because its writer was restarted.
+"""
+
+from __future__ import annotations
+
+import time
+
+from shmcache import states
+from shmcache._native import lib
+from shmcache.attachment import Attachment
+from shmcache.errors import LayoutMismatch, SegmentNotFound
+from shmcache.notice import Notice
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from shmcache import _hot
+    from shmcache.segments import Place
+
+_EVERYTHING = (1 << 64) - 1
+_LOOK_SECONDS = 0.5  # how long a sleeper here may miss that it shall end
+
+
+class Succession:
+    """What comes after an instance. Used by one thread at a time, but for wait()."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._candidate: _hot.Reader | None = None
+        self._seen = 0
+
+    def find(self, old: _hot.Reader) -> _hot.Reader | None:
+        """The reader that takes the place of `old`; None while nothing can."""
+        candidate = self._attach(old)
+        if candidate is None:
+            return None
+        self._seen = candidate.latest
+        if not _holds(candidate, old):
+            return None
+        self._candidate = None
+        return candidate
+
+    def _attach(self, old: _hot.Reader) -> _hot.Reader | None:
+        if self._candidate is not None and not self._candidate.spent:
+            return self._candidate
+        self._candidate = None
+        try:
+            if self._place.current().data == _instance(old):
+                return None
+            self._candidate = Attachment(self._place, self).reader()
+        except (SegmentNotFound, LayoutMismatch):
+            return None  # between two writers, or a newer one that only newer workers read
+        return self._candidate
+
+    def wait(self, old: _hot.Reader, timeout: float | None, unless: Callable[[], bool]) -> bool:
+        """Sleeps while nothing can take the place of `old`; False if the time is over."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with Notice(self._place) as notice:
+            while not unless():
+                notice.arm()
+                if self.possible(old):
+                    return True
+                left = _LOOK_SECONDS if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._sleep(notice, min(left, _LOOK_SECONDS))
+        return False
+
+    def possible(self, old: _hot.Reader) -> bool:
+        """Whether find() may have an answer: called without the lock that protects find()."""
+        candidate = self._candidate
+        if candidate is None:
+            try:
+                return self._place.current().data != _instance(old)
+            except (SegmentNotFound, LayoutMismatch):
+                return False
+        return candidate.spent or candidate.latest != self._seen
+
+    def _sleep(self, notice: Notice, seconds: float) -> None:
+        candidate = self._candidate
+        owner: Any = None if candidate is None else candidate.owner
+        if owner is None:
+            notice.wait(seconds)
+            return
+        handle = owner.use()
+        try:
+            left = int(seconds * 1e9)
+            lib.shmc_wait_progress(handle, _EVERYTHING, _EVERYTHING, self._seen, left)
+        finally:
+            owner.leave()
+
+
+def _instance(reader: _hot.Reader) -> int:
+    owner: Any = reader.owner
+    return 0 if owner is None else int(owner.segments.instance)
+
+
+def _records(reader: _hot.Reader) -> dict[str, dict[str, Any]]:
+    root = reader.root()
+    return {name: root.record(number) for number, name in enumerate(root.names())}
+
+
+def _holds(new: _hot.Reader, old: _hot.Reader) -> bool:
+    """Whether what was listed in the old instance is listed in the new one, or will not be.
+
+    A resource that the new one does not have, or could not list, keeps nobody waiting for the rest.
+    """
+    records = _records(new)
+    if not any(states.has_content(record) for record in records.values()):
+        return not _has_content(old)
+    listing = {name for name, record in records.items() if record["state"] == states.LISTING}
+    return not any(
+        name in listing and states.has_content(record) and not states.has_content(records[name])
+        for name, record in _records(old).items()
+    )
+
+
+def _has_content(reader: _hot.Reader) -> bool:
+    return any(states.has_content(record) for record in _records(reader).values())

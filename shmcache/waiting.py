@@ -70,9 +70,9 @@ def sleep(
             if status == _native.OVER:
                 succession: Succession = held.succession
                 moved = succession.wait(reader, timeout, lambda: _ended(reader, unless))
-                if reader.closed:
-                    break
-                return moved
+                if not _ended(reader, None):
+                    return moved
+                break
             if status in (_native.OK, _native.TIMEOUT):
                 return bool(status == _native.OK)
             if status != _native.INTERRUPTED:

@@ -259,10 +259,11 @@ def test_forks_in_the_middle_of_other_threads_work_hang_nobody(writer: shmcache.
 
 
 def child_of_threads(cache: shmcache.Cache, writer: shmcache.Writer) -> None:
+    assert cache["pods"].get("k1") is not None  # attached anew
+    with cache.snapshot() as at:
+        assert len(at["pods"]) >= 200
+    assert cache.wait(0, 1)
     for refused in (
-        lambda: cache["pods"].get("k1"),
-        cache.snapshot,
-        lambda: cache.wait(0, 1),
         lambda: writer.put("pods", "x", {}),
         writer.check,
     ):

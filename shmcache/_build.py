@@ -13,7 +13,7 @@ _ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
 
 COMPILE_ARGS = [
     "-std=c11",
-    "-O2",
+    "-O3",
     "-flto=auto",
     "-D_GNU_SOURCE",
     "-fvisibility=hidden",

@@ -231,6 +231,42 @@ void shmc_count_down(struct shmc_writer *writer, shmc_word word)
         SHMC_UNLESS(NO_TABLE_REMOVE, shmc_intern_remove(&writer->intern, dead.leaving[i]));
 }
 
+static void fetch(const struct shmc_writer *writer, shmc_word word)
+{
+    if (!shmc_is_block(word))
+        return;
+    __builtin_prefetch(shmc_arena_meta(&writer->arena, shmc_block_of(word)), 1);
+    __builtin_prefetch(writer->data->base + shmc_block_of(word));
+}
+
+static void fetch_children(const struct shmc_writer *writer, shmc_word word, bool below)
+{
+    uint64_t count;
+    shmc_offset shape;
+
+    if (shmc_tag(word) < SHMC_TAG_ARRAY)
+        return;
+    const uint64_t *words =
+        children_of(writer, shmc_tag(word), shmc_block_of(word), &count, &shape);
+    for (uint64_t i = 0; i < count && i < 32; i++) {
+        if (!below)
+            fetch(writer, words[i]);
+        else if (shmc_is_block(words[i]) &&
+                 count_of(*shmc_arena_meta(&writer->arena, shmc_block_of(words[i]))) == 1)
+            fetch_children(writer, words[i], false);
+    }
+}
+
+void shmc_fetch_leaving(const struct shmc_writer *writer, shmc_word word, unsigned soon)
+{
+    if (soon == 0)
+        fetch_children(writer, word, true);
+    else if (soon == 1)
+        fetch_children(writer, word, false);
+    else
+        fetch(writer, word);
+}
+
 /* ---- what a batch leaves behind ----------------------------------------------------- */
 
 /*

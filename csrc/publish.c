@@ -208,6 +208,18 @@ static void post(struct shmc_writer *writer)
             shmc_seats_wake(writer->seats, writer->seat_count, interest, progress);
 }
 
+/* The versions that the next publications will let go of are the oldest there are: a level of each
+ * is asked for at a time. */
+static void fetch_leaving(const struct shmc_writer *writer)
+{
+    for (unsigned i = 0; i < 3 && writer->tail + i < writer->head; i++) {
+        const struct shmc_slot *slot =
+            &shmc_ring_slots(writer)[(writer->tail + i) & writer->ring_mask];
+        shmc_fetch_leaving(writer, shmc_load_racy(&slot->old_value), i);
+    }
+    __builtin_prefetch(&shmc_ring_slots(writer)[(writer->tail + 3) & writer->ring_mask]);
+}
+
 /* What the publication let go of. Nothing here can fail (B2). */
 static void release(struct shmc_writer *writer, uint64_t old_head, uint64_t old_tail)
 {
@@ -223,6 +235,8 @@ static void release(struct shmc_writer *writer, uint64_t old_head, uint64_t old_
         __builtin_prefetch(&shmc_ring_slots(writer)[n & writer->ring_mask]);
     for (uint64_t n = old_tail; n < old_head && n < writer->tail; n++)
         SHMC_UNLESS(NO_TAIL_DROP, slot_count(writer, n, false));
+    if (writer->tail != old_tail)
+        fetch_leaving(writer);
     for (size_t i = 0; i < undo->retired.count; i++) {
         writer->node_bytes -= shmc_arena_block_size(&writer->arena, undo->retired.items[i]);
         shmc_retire(writer, undo->retired.items[i]);

@@ -179,6 +179,10 @@ enum shmc_status shmc_node_drop(struct shmc_writer *writer, shmc_offset node);
 void shmc_count_up(struct shmc_writer *writer, shmc_word word);
 /* Releases at once: what falls to zero is retired at the published generation. */
 void shmc_count_down(struct shmc_writer *writer, shmc_word word);
+/* Asks for what releasing a word will look at: its block if that is due in two releases or more
+ * (soon = 2), what this contains (1), what that contains (0). Each step needs the one before to
+ * have arrived, or waits for it. */
+void shmc_fetch_leaving(const struct shmc_writer *writer, shmc_word word, unsigned soon);
 /* Frees what the batch made and nobody counts. */
 void shmc_sweep_fresh(struct shmc_writer *writer);
 void shmc_undo_counts(struct shmc_writer *writer);

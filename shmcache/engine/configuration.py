@@ -15,6 +15,7 @@ from typing import Any
 from shmcache.engine import keys
 from shmcache.engine.keys import ConfigurationError
 from shmcache.engine.plans import Plan
+from shmcache.engine.timing import Timing
 from shmcache.settings import WriterSettings
 
 PREFIX = "SHMCACHE_"
@@ -28,6 +29,7 @@ class Configuration:
 
     plans: tuple[Plan, ...]
     memory: WriterSettings = field(default_factory=WriterSettings)
+    timing: Timing = field(default_factory=Timing)
     name: str = "shmcache"
     kubeconfig: str = ""
     context: str = ""
@@ -81,17 +83,23 @@ def load(
     cache |= _environment(environment, keys.CACHE) | keys.read(keys.CACHE, _top(flags), "flags")
     memory |= _environment(environment, keys.MEMORY)
     memory |= keys.read(keys.MEMORY, flags.get("memory", {}), "flags")
+    timing = keys.read(keys.REFLECTOR, sections["reflector"], f"{where}: [reflector]")
+    timing |= _environment(environment, keys.REFLECTOR)
     resources = {
         name: _table(table, f"{where}: [resources.{name}]")
         for name, table in sections["resources"].items()
     }
     for name, table in flags.get("resources", {}).items():
         resources[name] = resources.get(name, {}) | dict(table)
-    return _build(cache, memory, resources, where)
+    return _build(cache, memory, timing, resources, where)
 
 
 def _build(
-    cache: dict[str, Any], memory: dict[str, Any], resources: Mapping[str, Any], where: str
+    cache: dict[str, Any],
+    memory: dict[str, Any],
+    timing: dict[str, Any],
+    resources: Mapping[str, Any],
+    where: str,
 ) -> Configuration:
     namespaces = cache.pop("namespaces", ())
     max_age = cache.pop("max_age", None)
@@ -102,11 +110,11 @@ def _build(
             if max_age is not None:
                 found.setdefault("max_age", max_age)
             plans.append(Plan(name=name, **found))
-        settings = WriterSettings(**memory)
+        settings, times = WriterSettings(**memory), Timing(**timing)
     except (TypeError, ValueError) as error:
         raise ConfigurationError(str(error)) from error
     return Configuration(
-        plans=tuple(plans), memory=settings, default_namespaces=namespaces, **cache
+        plans=tuple(plans), memory=settings, timing=times, default_namespaces=namespaces, **cache
     )
 
 
@@ -149,7 +157,8 @@ def strangers(environment: Mapping[str, str]) -> list[str]:
 
     They are no errors: for a Service named shmcache, Kubernetes sets SHMCACHE_PORT and others.
     """
-    known = {environment_name(key.name) for key in (*keys.CACHE, *keys.MEMORY)} | OURS
+    ours = (*keys.CACHE, *keys.MEMORY, *keys.REFLECTOR)
+    known = {environment_name(key.name) for key in ours} | OURS
     return sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
 
 

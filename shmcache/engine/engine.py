@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from shmcache import states
-from shmcache.backoff import Backoff, BackoffSettings
+from shmcache.backoff import Backoff
 from shmcache.engine.budget import Budget, Weights
 from shmcache.engine.content import Content
 from shmcache.engine.counters import Counters
@@ -23,6 +23,7 @@ from shmcache.engine.opening import Opener
 from shmcache.engine.pace import Pace
 from shmcache.engine.plans import Plan
 from shmcache.engine.standing import Standing
+from shmcache.engine.timing import Timing
 from shmcache.engine.transforms import Transforming
 from shmcache.reflector import Reflector, ReflectorSettings
 from shmcache.source.base import SourceFailed
@@ -74,7 +75,7 @@ class Engine:
         *,
         default_namespaces: tuple[str, ...] = (),
         pace: Pace | None = None,
-        backoff: BackoffSettings | None = None,
+        timing: Timing | None = None,
     ) -> None:
         """The writer has declared the plans' resources: who attaches finds them.
 
@@ -90,7 +91,7 @@ class Engine:
         self._opener = opener
         self._default_namespaces = default_namespaces
         self._pace = pace or Pace(20.0)
-        self._backoff = backoff or BackoffSettings()
+        self._timing = timing or Timing()
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
@@ -189,7 +190,7 @@ class Engine:
         return ("",)
 
     def _delays(self) -> Backoff:
-        return Backoff(self._backoff, random.Random())
+        return Backoff(self._timing.backoff, random.Random())
 
     def _parts(self, kept: Kept, namespace: str) -> Parts:
         plan = kept.plan
@@ -223,7 +224,9 @@ class Engine:
             label_selector=plan.labels,
             field_selector=plan.fields,
             stale_after=plan.max_age,
-            backoff=self._backoff,
+            silence=self._timing.silence,
+            end_bookmark_wait=self._timing.end_bookmark_wait,
+            backoff=self._timing.backoff,
         )
 
     # ---- telling -----------------------------------------------------------------------------

@@ -66,6 +66,19 @@ MEMORY = (
 )  # fmt: skip
 """In the table [memory]."""
 
+REFLECTOR = (
+    Key("silence", kinds.seconds, "seconds", "90s", "without a byte after which a watch is taken "
+        "for dead; bookmarks come each minute"),
+    Key("list_silence", kinds.seconds, "seconds", "70s", "the same of lists, and of all else that "
+        "is asked"),
+    Key("end_bookmark_wait", kinds.seconds, "seconds", "30s", "for the end of a watch-list's first "
+        "objects, after which the resource is listed"),
+    Key("backoff_initial", kinds.seconds, "seconds", "0.8s", "to wait after a first failure; each "
+        "further one doubles it, and chance up to doubles that"),
+    Key("backoff_cap", kinds.seconds, "seconds", "30s", "up to which it is doubled"),
+)  # fmt: skip
+"""In the table [reflector]."""
+
 RESOURCE = (
     Key("namespaces", kinds.texts, "texts", "those at the top", "each is listed and watched by "
         "itself"),
@@ -85,7 +98,7 @@ RESOURCE = (
 )  # fmt: skip
 """In a table [resources.NAME] each."""
 
-SECTIONS = ("memory", "resources")
+SECTIONS = ("memory", "reflector", "resources")
 
 
 def read(

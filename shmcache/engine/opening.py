@@ -11,7 +11,7 @@ from shmcache.engine.plans import Plan
 from shmcache.source.base import Source
 from shmcache.source.client import Server
 from shmcache.source.discovery import Resource
-from shmcache.source.kube import KubeSource
+from shmcache.source.kube import LIST_SILENCE, KubeSource
 
 
 class Opener(Protocol):
@@ -27,8 +27,9 @@ class Opener(Protocol):
 class KubeOpener:
     """Opens sources at one API server."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, *, list_silence: float = LIST_SILENCE) -> None:
         self._server = server
+        self._list_silence = list_silence
 
     def find(self, plan: Plan) -> Resource:
         """What the server calls it, and what it is like. SourceFailed."""
@@ -45,7 +46,11 @@ class KubeOpener:
     def open(self, plan: Plan, namespace: str) -> KubeSource:
         """A source over HTTP."""
         return KubeSource(
-            self._server, plan.name, namespace=namespace, metadata_only=plan.metadata_only
+            self._server,
+            plan.name,
+            namespace=namespace,
+            metadata_only=plan.metadata_only,
+            list_silence=self._list_silence,
         )
 
 

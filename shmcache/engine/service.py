@@ -115,6 +115,7 @@ def _serve(configuration: Configuration, signals: Signals) -> int:
             opener,
             default_namespaces=configuration.default_namespaces,
             pace=Pace(configuration.requests_per_second),
+            timing=configuration.timing,
         )
         engine.start()
         stack.callback(_drain, engine)
@@ -155,7 +156,9 @@ def make_opener(configuration: Configuration, stack: ExitStack) -> Opener:
     """
     if configuration.replay:
         return ReplayOpener(configuration.replay, configuration.plans)
-    opener: Opener = KubeOpener(reach(configuration))
+    opener: Opener = KubeOpener(
+        reach(configuration), list_silence=configuration.timing.list_silence
+    )
     if configuration.record:
         opener = RecordingOpener(configuration.record, configuration.plans, opener, stack)
     return opener

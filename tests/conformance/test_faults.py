@@ -287,3 +287,24 @@ def test_many_watches_end_with_the_server() -> None:
         reader.join(PATIENCE)
         assert not reader.is_alive()
         stream.close()
+
+
+def test_a_fault_counts_who_met_it_and_where_it_showed(server: ApiServer) -> None:
+    asked = server.faults
+    counted = [
+        asked.gzip_members(),  # refused: the client does not take gzip
+        asked.no_end_mark(),  # no WatchList was asked for
+        asked.garbage(after=1),
+        asked.cut(where=faults.CLEAN, after=2),
+        asked.slow(0.001),
+    ]
+
+    ask(server, WATCH)
+
+    assert [1] * 5 == [fault.met for fault in counted]
+    assert [0, 0, 1, 1, 1] == [fault.happened for fault in counted]
+    wrong = asked.wrong_content_type("text/plain", body=None)
+    late = asked.cut("list", where=faults.LINE, after=99)
+    ask(server, MAPS)
+    assert (1, 1) == (wrong.met, wrong.happened)
+    assert (1, 0) == (late.met, late.happened)

@@ -173,8 +173,37 @@ def test_variables_that_are_no_settings_are_told_apart() -> None:
     assert 3 == load(None, {"resources": {"pods": {}}}, environment).memory.seats
 
 
+def test_how_long_reflectors_wait_is_what_the_defaults_of_their_own_settings_say(
+    file: Path,
+) -> None:
+    from shmcache.backoff import BackoffSettings
+    from shmcache.patience import ReflectorSettings
+    from shmcache.source.kube import LIST_SILENCE
+
+    found = load(str(file), {}, {}).timing
+
+    own = ReflectorSettings()
+    assert (own.silence, own.end_bookmark_wait) == (found.silence, found.end_bookmark_wait)
+    assert LIST_SILENCE == found.list_silence
+    assert BackoffSettings() == found.backoff
+
+
+def test_how_long_reflectors_wait_is_set_in_a_table_and_checked(tmp_path: Path) -> None:
+    pods = "[resources.pods]\n"
+
+    found = of(f'[reflector]\nsilence = "2m"\nbackoff_initial = 0.1\n{pods}', tmp_path).timing
+
+    assert (120.0, 0.1) == (found.silence, found.backoff.initial)
+    with pytest.raises(ConfigurationError, match="backoff_cap must not be less"):
+        of(f"[reflector]\nbackoff_initial = 40\n{pods}", tmp_path)
+    with pytest.raises(ConfigurationError, match="silence must be more than 0"):
+        of(f"[reflector]\nsilence = 0\n{pods}", tmp_path)
+    with pytest.raises(ConfigurationError, match=r"\[reflector\]: there is no key 'quiet'"):
+        of(f"[reflector]\nquiet = 1\n{pods}", tmp_path)
+
+
 def test_every_key_has_one_name_and_is_read_from_text() -> None:
-    names = [key.name for key in (*keys.CACHE, *keys.MEMORY)]
+    names = [key.name for key in (*keys.CACHE, *keys.MEMORY, *keys.REFLECTOR)]
 
     assert len(names) == len(set(names))
     assert environment_name("arena_max") == "SHMCACHE_ARENA_MAX"

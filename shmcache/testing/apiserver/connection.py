@@ -75,10 +75,14 @@ class Connection:
     async def _respond(self, request: Request) -> None:
         self._met = self._loop.met(request)
         delay = max((fault.delay for fault in self._met), default=0.0)
+        for fault in self._met:
+            fault.happened += bool(fault.delay or fault.each_chunk)
         if delay:
             await asyncio.sleep(delay)
-        if any(fault.cut and fault.after < 0 for fault in self._met):
-            await asyncio.Event().wait()
+        for fault in self._met:
+            if fault.cut and fault.after < 0:
+                fault.happened += 1
+                await asyncio.Event().wait()
         try:
             answer = await self._answer(request)
         except failures.Failure as failure:
@@ -91,8 +95,10 @@ class Connection:
     async def _answer(self, request: Request) -> Response | Streaming:
         for fault in self._met:
             if fault.refuse is not None:
+                fault.happened += 1
                 raise fault.refuse
             if fault.text is not None:
+                fault.happened += 1
                 return Response(pieces=[fault.text])
         return await self._loop.api.answer(request)
 
@@ -134,10 +140,9 @@ class Connection:
             headers.append(("Content-Encoding", "gzip"))
         else:
             self._met = [fault for fault in self._met if not fault.gzip]
-        if any(fault.no_bookmarks for fault in self._met):
-            watch.bookmarks = False
-        if any(fault.no_bookmarks or fault.no_end_mark for fault in self._met):
-            watch.beginning = watch.beginning._replace(end_mark=False)
+        for fault in self._met:
+            _leave_out(fault, watch)
+            fault.happened += fault.gzip
         self._head(200, "application/json", [*headers, ("Transfer-Encoding", "chunked")])
         await self._writer.drain()
         await self._until_either_ends(watch, refused)
@@ -174,11 +179,13 @@ class Connection:
 
     def _head(self, code: int, content_type: str, headers: Headers) -> None:
         *more, frame = headers
-        wrong = (fault.content_type for fault in self._met if fault.content_type is not None)
+        wrong = [fault.content_type for fault in self._met if fault.content_type is not None]
+        for fault in self._met:
+            fault.happened += fault.content_type is not None and fault.text is None
         full = [
             ("Audit-Id", str(uuid.uuid4())),
             ("Cache-Control", "no-cache, private"),
-            ("Content-Type", next(wrong, content_type)),
+            ("Content-Type", next(iter(wrong), content_type)),
             *more,
             ("Date", email.utils.formatdate(usegmt=True)),
             frame,
@@ -189,6 +196,17 @@ class Connection:
         data = self._http.send(event)
         if data:
             self._writer.write(data)
+
+
+def _leave_out(fault: Fault, watch: Watch) -> None:
+    """Takes from a watch the bookmarks that a fault takes."""
+    missed = fault.no_bookmarks and watch.bookmarks
+    if fault.no_bookmarks:
+        watch.bookmarks = False
+    if fault.no_bookmarks or fault.no_end_mark:
+        missed = missed or watch.beginning.end_mark
+        watch.beginning = watch.beginning._replace(end_mark=False)
+    fault.happened += missed
 
 
 def _is_pretty(request: Request) -> bool:

@@ -44,6 +44,9 @@ class Fault:
     no_bookmarks: bool = False
     gzip: bool = False
     met: int = 0
+    """Requests that took it."""
+    happened: int = 0
+    """Answers in which it showed: a stream can end before a cut, and a client can refuse gzip."""
 
     def matches(self, verb: str, resource: str) -> bool:
         """Whether this request meets it."""

@@ -80,6 +80,7 @@ class Wire:
         garbage, cut = self._garbage, self._cut
         if garbage is not None and self._count >= garbage.after:
             self._garbage = None
+            garbage.happened += 1
             await self._send([*self._chunker.flush(), garbage.garbage or b""])
         if cut is None or self._count < cut.after:
             return
@@ -88,6 +89,7 @@ class Wire:
             await self._end(cut, piece)
 
     async def _end(self, cut: Fault, piece: bytes) -> None:
+        cut.happened += 1
         half = piece[: len(piece) // 2]
         if cut.cut == faults.SILENT:
             await asyncio.Event().wait()

@@ -20,6 +20,7 @@ void shmc_pybounds_init(struct shmc_pybounds *bounds)
     shmc_pybytes_init(&bounds->stop);
     shmc_pybytes_init(&bounds->prefix);
     bounds->has_stop = false;
+    bounds->one_value = false;
     bounds->with_value = false;
     bounds->want = SHMC_WANT_VALUES;
     bounds->limit = 0;
@@ -269,7 +270,7 @@ int shmc_pyby_index_arguments(PyObject *args, PyObject *kwargs, struct shmc_pybo
     if (append_str(&bounds->start, value, true) < 0 || assign(&bounds->stop, &bounds->start) < 0 ||
         append_byte(&bounds->start, 0) < 0 || append_byte(&bounds->stop, 1) < 0)
         return -1;
-    bounds->has_stop = true;
+    bounds->has_stop = bounds->one_value = true;
     if (prefix != Py_None && set_key_prefix(bounds, prefix) < 0)
         return -1;
     if (after != Py_None && set_key_after(bounds, value, after) < 0)

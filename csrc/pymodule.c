@@ -48,7 +48,7 @@
  *       def scan(...), by_index(...), index_values(...)     # as Root's, without id
  *       def record(self) -> dict
  *       def contact(self) -> dict           # the fields of struct shmc_note, as they are now
- *       name: str; version: str | None; state: int; generation: int; index_count: int
+ *       name: str; version: str | None; state: int; generation: int
  *       reader: Reader; root: Root | None; id: int
  *       # without a root: always the latest, StaleObjectError is retried inside
  *       # a key that is not a str is TypeError

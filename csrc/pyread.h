@@ -111,6 +111,7 @@ struct shmc_pybounds {
     struct shmc_pybytes stop;  /* primary: key, index: escaped value, exclusive; see has_stop */
     struct shmc_pybytes prefix; /* of the keys of one index value; empty: all */
     bool has_stop;
+    bool one_value;  /* all entries of an index value */
     bool with_value; /* results carry the index value in front */
     enum shmc_want want;
     uint64_t limit; /* 0: none */
@@ -143,6 +144,7 @@ struct shmc_pyscan {
         bool on;
         unsigned run, pause, gap;
     } beside;
+    shmc_word value; /* of the first entry, where all have one; SHMC_NOTHING: not seen yet */
     uint64_t left;  /* entries that may still come, by the record's count (V4) */
     uint64_t wanted; /* by the limit */
     bool ended;     /* nothing behind the chunk */

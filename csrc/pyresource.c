@@ -260,11 +260,6 @@ static PyObject *count_of(shmc_pyroot *Py_UNUSED(root), const struct shmc_pyreco
     return PyLong_FromUnsignedLongLong(record->record.count);
 }
 
-static PyObject *indices_of(shmc_pyroot *Py_UNUSED(root), const struct shmc_pyrecord *record)
-{
-    return PyLong_FromUnsignedLongLong(record->record.index_count);
-}
-
 static PyObject *resource_property(PyObject *self, void *how)
 {
     return described(self, *(const describe *)how);
@@ -356,14 +351,13 @@ static PyObject *resource_renew(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(u
 }
 
 static describe get_name = name_of, get_version = version_of, get_state = state_of,
-                get_generation = generation_of, get_indices = indices_of;
+                get_generation = generation_of;
 
 static PyGetSetDef resource_properties[] = {
     {"reader", resource_reader, NULL, "Through which it reads now.", NULL},
     {"name", resource_property, NULL, "Its name.", (void *)&get_name},
     {"version", resource_property, NULL, "resourceVersion of the whole.", (void *)&get_version},
     {"state", resource_property, NULL, "Its state, a number.", (void *)&get_state},
-    {"index_count", resource_property, NULL, "How many indices.", (void *)&get_indices},
     {"generation", resource_property, NULL, "That last changed it.", (void *)&get_generation},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -8,7 +8,7 @@
  *
  * Between two chunks anything may run (a collection, another thread, close()): the scan's
  * root is held by its user, and the next chunk is settled again before it is believed.
- * Chunks start small, so that a prefix of five objects does not copy a hundred.
+ * Chunks start small and double, so that a prefix of five objects does not copy a hundred.
  *
  * Progress: a walk gives at most as many entries as the record counts, distinct values
  * at most as many seeks; more is corruption.
@@ -59,7 +59,7 @@ static enum shmc_status before_stop(const struct shmc_pyscan *scan, size_t posit
 /* Entries are in order: most often the last one is before the stop, and so all are. */
 static enum shmc_status cut(struct shmc_pyscan *scan)
 {
-    size_t low = 0, high = scan->count, probe = scan->count - 1;
+    size_t low = 0, high = scan->count, probe = scan->count - 1; /* the last first: it tells most */
 
     while (low < high) {
         bool before;
@@ -160,15 +160,20 @@ static enum shmc_status copy_chunk(struct shmc_pyscan *scan)
     enum shmc_status status = SHMC_OK;
 
     while (scan->count < room && status == SHMC_OK) {
-        status = shmc_cursor_next(&scan->cursor, &scan->entries[scan->count]);
+        struct shmc_entry *entry = &scan->entries[scan->count];
+        status = shmc_cursor_next(&scan->cursor, entry);
+        if (status == SHMC_OK && scan->value != SHMC_NOTHING && entry->words[0] != scan->value)
+            status = SHMC_EMPTY; /* equal values are one word */
         scan->count += status == SHMC_OK;
+        if (status == SHMC_OK && scan->bounds->one_value)
+            scan->value = entry->words[0];
     }
     scan->ended = status == SHMC_EMPTY;
     if (status != SHMC_OK && status != SHMC_EMPTY)
         return status;
     status = SHMC_OK;
     if (scan->count != 0 && scan->bounds->has_stop)
-        status = cut(scan);
+        status = cut(scan); /* of one value: all or none */
     if (status == SHMC_OK && scan->count > scan->left)
         return SHMC_CORRUPT;
     scan->left -= scan->count;
@@ -206,7 +211,7 @@ static int next_chunk(struct shmc_pyscan *scan)
         return -1;
     }
     scan->wanted -= scan->count;
-    scan->chunk = SHMC_CHUNK;
+    scan->chunk = scan->chunk < SHMC_CHUNK / 2 ? scan->chunk * 2 : SHMC_CHUNK;
     return 0;
 }
 
@@ -242,6 +247,7 @@ int shmc_pyscan_open(struct shmc_pyscan *scan, shmc_pyroot *root,
     scan->beside.pause = 0;
     scan->wanted = bounds->limit != 0 ? bounds->limit : UINT64_MAX;
     scan->ended = false;
+    scan->value = SHMC_NOTHING;
     scan->count = scan->position = 0;
     scan->chunk = bounds->where == NULL ? FIRST_CHUNK : SHMC_CHUNK;
     shmc_pybytes_init(&scan->key);

@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from shmcache.resources import CachedResource
 
     Shard = tuple[int, int]
+    Asked = tuple[str | None, "Labels | None", "Fields | None", Shard | None]
     Group = tuple[tuple[str, ...], tuple[_hot.Test, ...]]
     Labels = str | LabelSelector | Mapping[str, str]
     Fields = str | FieldSelector
 
+_by_index = _hot.Resource.by_index  # which takes the number of an index
 _LABELS = ("metadata", "labels")
 _ONE_OF = frozenset((EQUALS, DOUBLE_EQUALS, IN))
 _FIRST_LOOK, _WIDER = 16, 8  # how many entries of each way are counted at first, and how it grows
@@ -43,7 +45,7 @@ _USES = 64  # of a way, until they are compared again
 class Selection:
     """What to select, compiled once. `simple`: one requirement is all there is."""
 
-    __slots__ = ("fields", "labels", "namespace", "shard", "simple", "where")
+    __slots__ = ("fields", "labels", "namespace", "prefix", "shard", "simple", "where")
 
     def __init__(
         self,
@@ -57,14 +59,10 @@ class Selection:
         self.shard = shard
         exact = fields.exact("metadata.namespace") if fields else None
         self.namespace = exact or None if namespace is None else namespace
+        self.prefix = None if self.namespace is None else self.namespace + "/"  # of the keys
         groups = (*_label_groups(labels), *_field_groups(fields))
         self.simple = not shard and sum(len(tests) for _, tests in groups) == 1
         self.where = _hot.Where(groups, shard) if groups or shard else None
-
-    @property
-    def prefix(self) -> str | None:
-        """What the keys begin with."""
-        return None if self.namespace is None else self.namespace + "/"
 
 
 _compiled: dict[tuple[object, ...], Selection] = {}
@@ -152,17 +150,16 @@ class Way:
         for value in self.values:
             left = limit - found
             if left > 0:
-                keys = _hot.Resource.by_index
                 found += len(
-                    keys(resource, self.index, value, prefix=prefix, limit=left, want="keys")
+                    _by_index(resource, self.index, value, None, left, "keys", None, prefix)
                 )
         return found
 
     def items(
         self, resource: _hot.Resource, wanted: Selection, after: str | None, limit: int
     ) -> list[Any]:
-        """The objects, sorted by key. One call, or (for several values) one root."""
-        by_index, prefix, where = _hot.Resource.by_index, wanted.prefix, wanted.where
+        """The objects, sorted by key. One question, but for the values of an index: one each."""
+        prefix, where = wanted.prefix, wanted.where
         if wanted.simple and self.index >= 0:
             where = None  # the index has answered all that is asked
         if self.key is not None:
@@ -171,14 +168,10 @@ class Way:
             return resource.scan(
                 prefix=prefix, after=after, limit=limit, want="values", where=where
             )
-        if len(self.values) == 1:
-            return by_index(
-                resource, self.index, self.values[0], after, limit, "values", where, prefix
-            )
         merged: dict[str, Any] = {}
         for value in self.values:
             merged.update(
-                by_index(resource, self.index, value, after, limit, "items", where, prefix)
+                _by_index(resource, self.index, value, after, limit, "items", where, prefix)
             )
         ordered = sorted(merged, key=str.encode)
         return [merged[key] for key in (ordered[:limit] if limit else ordered)]
@@ -276,42 +269,77 @@ def plan(resource: _hot.Resource, wanted: Selection) -> Plan:
 
 
 class Remembered:
-    """The way that a selection took last in a resource; thought over again after some uses."""
+    """The way that a selection took last in a resource; thought over again after some uses.
 
-    __slots__ = ("index_count", "uses", "way")
+    An index that came meanwhile is found then: until then the old way is a detour, no error. The
+    numbers of indices are those of one instance of the cache: that of `reader`.
+    """
 
-    def __init__(self, way: Way, index_count: int) -> None:
-        self.way = way
-        self.index_count = index_count
+    __slots__ = ("index", "prefix", "reader", "uses", "value", "wanted", "way", "where")
+
+    def __init__(self, resource: CachedResource, wanted: Selection) -> None:
+        self.reader = resource.reader
+        self.wanted = wanted
+        self.way = way = plan(resource, wanted).way
         self.uses = _USES
+        self.index = way.index
+        self.value = way.values[0] if len(way.values) == 1 else None
+        self.where = None if wanted.simple and way.index >= 0 else wanted.where
+        self.prefix = wanted.prefix
 
 
-def _way(resource: CachedResource, wanted: Selection) -> Way:
-    _ = resource.reader  # a way is by numbers of the instance that is read
+def _known(resource: CachedResource, asked: Asked) -> Remembered:
+    """The way remembered, or one thought over; what is asked may be written as a dict here."""
     try:
         ways = resource._ways  # noqa: SLF001 - ours: kept there for its lifetime
     except AttributeError:
         ways = resource._ways = {}  # noqa: SLF001
-    known = ways.get(wanted)
-    if known is None or not known.uses or known.index_count != resource.index_count:
+    namespace, labels, fields, shard = asked
+    key = (namespace, _hashable(labels), fields, shard)
+    found = ways.get(key)
+    if found is None or not found.uses:
         if len(ways) >= _REMEMBERED:
             ways.clear()
-        count = resource.index_count
-        known = ways[wanted] = Remembered(plan(resource, wanted).way, count)
-    known.uses -= 1
-    return known.way
+        found = ways[key] = Remembered(resource, selection(*asked))
+    return found
 
 
-def select(resource: CachedResource, wanted: Selection, after: str | None, limit: int) -> list[Any]:
+def select(resource: CachedResource, asked: Asked, after: str | None, limit: int) -> list[Any]:
     """The selected objects of one state, sorted by key: `limit` of them behind `after`."""
-    way = _way(resource, wanted)
-    if len(way.values) < 2 or resource.root is not None:
-        return way.items(resource, wanted, after, limit)
-    for _ in range(_TRIES):
+    while True:
+        try:
+            known = resource._ways[asked]  # noqa: SLF001
+        except (AttributeError, KeyError, TypeError):  # TypeError: a dict of labels
+            known = _known(resource, asked)
+        if not known.uses:
+            known = _known(resource, asked)
+        known.uses -= 1
+        try:
+            found = _go(resource, known, after, limit)
+        except LookupError:  # an index that the instance read now does not have
+            if resource.reader is known.reader:
+                raise
+            continue
+        if resource.reader is known.reader:  # else the numbers of its indices meant others
+            return found
+
+
+def _go(resource: CachedResource, known: Remembered, after: str | None, limit: int) -> list[Any]:
+    if known.value is not None:
+        where, prefix = known.where, known.prefix
+        return _by_index(resource, known.index, known.value, after, limit, "values", where, prefix)
+    if known.index < 0 or resource.root is not None:
+        return known.way.items(resource, known.wanted, after, limit)
+    return _union(resource, known, after, limit)
+
+
+def _union(resource: CachedResource, known: Remembered, after: str | None, limit: int) -> list[Any]:
+    """Of several values of an index: several questions to one root."""
+    for tries in range(_TRIES):
         at = _hot.Resource(resource.reader, resource.id, resource.reader.root())
         try:
-            return way.items(at, wanted, after, limit)
+            return known.way.items(at, known.wanted, after, limit)
         except StaleObjectError:  # so much was written meanwhile: on a newer root
-            continue
-    at = _hot.Resource(resource.reader, resource.id, resource.reader.root())
-    return way.items(at, wanted, after, limit)
+            if tries == _TRIES - 1:
+                raise
+    raise AssertionError("unreachable")

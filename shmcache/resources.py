@@ -15,13 +15,26 @@ if TYPE_CHECKING:
     from typing import Any
 
     from shmcache.handlers import OnAdd, OnDelete, OnUpdate, Registration
-    from shmcache.listing import Fields, Labels, Plan, Remembered, Selection
+    from shmcache.listing import Fields, Labels, Plan, Remembered
     from shmcache.reader import Cache
 
     Views = list[_hot.View]
     Strings = list[str]
     Items = list[tuple[str, _hot.View]]
     IndexItems = list[tuple[str, str, _hot.View]]
+
+
+class _Late:
+    """The module of this name, imported when it is first asked for something."""
+
+    def __getattr__(self, name: str) -> Any:
+        from shmcache import listing
+
+        self.__dict__.update(vars(listing))
+        return getattr(listing, name)
+
+
+_listing = _Late()
 
 
 class CachedResource(Fresh):
@@ -32,7 +45,7 @@ class CachedResource(Fresh):
     _indices: dict[str, int]
     _named: str
     _through: _hot.Reader
-    _ways: dict[Selection, Remembered]
+    _ways: dict[tuple[object, ...], Remembered]
     cache: Cache
     """Whose latest state it shows; not set on what a snapshot gave."""
 
@@ -66,10 +79,8 @@ class CachedResource(Fresh):
             prefix = None if namespace is None else namespace + "/"
             found: Views = self.scan(prefix=prefix, after=after, limit=limit, want="values")
             return found
-        from shmcache import listing
-
-        wanted = listing.selection(namespace, labels, fields, shard)
-        return listing.select(self, wanted, after, limit)
+        selected: Views = _listing.select(self, (namespace, labels, fields, shard), after, limit)
+        return selected
 
     def explain(
         self,
@@ -80,9 +91,8 @@ class CachedResource(Fresh):
         shard: tuple[int, int] | None = None,
     ) -> Plan:
         """How list() would go about it now, and why."""
-        from shmcache import listing
-
-        return listing.plan(self, listing.selection(namespace, labels, fields, shard))
+        found: Plan = _listing.plan(self, _listing.selection(namespace, labels, fields, shard))
+        return found
 
     def owned_by(self, uid: str) -> Views:
         """The objects with an owner of this UID, in key order.

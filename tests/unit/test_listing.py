@@ -422,3 +422,15 @@ def test_the_stores_version(store: Store) -> None:
     assert (before, pods.version) == (None, "20")
     writer.delete("pods", "a", "19")
     assert pods.version == "20"
+
+
+def test_an_index_that_comes_later_is_found(store: Store) -> None:
+    writer, pods = store
+    writer.apply("pods", [user_pod(f"p{n}", "u") for n in range(200)])
+    fields = "metadata.name=p7"
+    assert names(pods.list(fields=fields)) == ["p7"]
+    writer.add_index("pods", "byName", "metadata.name")
+
+    assert pods.explain(fields=fields).uses == "index byName = p7"
+    for _ in range(100):  # the way that is remembered changes in between
+        assert names(pods.list(fields=fields)) == ["p7"]

@@ -297,7 +297,7 @@ def _known(resource: CachedResource, asked: Asked) -> Remembered:
     namespace, labels, fields, shard = asked
     key = (namespace, _hashable(labels), fields, shard)
     found = ways.get(key)
-    if found is None or not found.uses:
+    if found is None or found.uses <= 0:
         if len(ways) >= _REMEMBERED:
             ways.clear()
         found = ways[key] = Remembered(resource, selection(*asked))
@@ -311,7 +311,7 @@ def select(resource: CachedResource, asked: Asked, after: str | None, limit: int
             known = resource._ways[asked]  # noqa: SLF001
         except (AttributeError, KeyError, TypeError):  # TypeError: a dict of labels
             known = _known(resource, asked)
-        if not known.uses:
+        if known.uses <= 0:
             known = _known(resource, asked)
         known.uses -= 1
         try:

@@ -434,3 +434,24 @@ def test_an_index_that_comes_later_is_found(store: Store) -> None:
     assert pods.explain(fields=fields).uses == "index byName = p7"
     for _ in range(100):  # the way that is remembered changes in between
         assert names(pods.list(fields=fields)) == ["p7"]
+
+
+def test_ways_are_those_of_the_instance_that_is_read(name: str) -> None:
+    """A new writer may declare its indices in another order: numbers mean others then."""
+    node, label = {"node": "spec.nodeName"}, {"label": "metadata.labels"}
+    asked: dict[str, Any] = {"labels": "app=app-3"}
+    with shmcache.Writer(name, [Resource("pods", {**node, **label})], arena_max="16MiB") as first:
+        first.apply("pods", list(PODS.values())[:200])
+        cache = shmcache.attach(name)
+        pods = cache["pods"]
+        before = [dict(one) for one in pods.list(**asked)]
+        instance = cache.instance
+    with (
+        cache,
+        shmcache.Writer(name, [Resource("pods", {**label, **node})], arena_max="16MiB") as second,
+    ):
+        second.apply("pods", list(PODS.values())[:200])
+        for _ in range(100):
+            assert [dict(one) for one in pods.list(**asked)] == before
+        assert cache.instance != instance
+        assert pods.explain(**asked).uses == "index label = app=app-3"

@@ -45,7 +45,7 @@ OUT ?= build/$(VARIANT)
 CORE_OBJECTS := $(patsubst csrc/%.c,$(OUT)/core/%.o,$(CORE))
 SHARED_OBJECTS := $(patsubst tests/c/%.c,$(OUT)/shared/%.o,$(C_SHARED))
 
-.PHONY: help build test c-test fuzz mutants spin lint format check bench demo matrix stress clean
+.PHONY: help build test c-test fuzz mutants spin lint format check chaos bench demo matrix stress clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -141,6 +141,10 @@ fuzz: $(FUZZ)/fuzz_json ## texts from the wire, whatever they are; FUZZ_SECONDS=
 	cp tests/fuzz/seeds/* $(FUZZ)/corpus/
 	$(FUZZ)/fuzz_json -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -timeout=20 -rss_limit_mb=1024 \
 	    -dict=tests/fuzz/json.dict -artifact_prefix=$(FUZZ)/ $(FUZZ)/corpus
+
+CHAOS ?= --seconds 600 --writes 200000
+chaos: build ## random faults under writes for 10 minutes; CHAOS="--seconds 60 --writes 20000 --seed 7"
+	$(PY) tests/process/chaos.py $(CHAOS)
 
 bench: build ## the figures of benchmarks/README.md
 	$(PY) -m pip install -q -e '.[bench]'

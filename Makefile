@@ -150,7 +150,7 @@ bench: build ## the figures of benchmarks/README.md
 	$(PY) -m pip install -q -e '.[bench]'
 	$(PY) -m benchmarks.run
 
-demo: build ## one writer, four workers, a live table
+demo: build ## an API server, one reflector, four workers, a live table
 	$(PY) -m shmcache demo
 
 clean:

@@ -8,6 +8,8 @@ import sys
 from shmcache import __version__
 from shmcache.cli import demo, run
 
+EXTRA = {"urllib3", "kubernetes"}
+"""What only commands that speak with a server need."""
 COMMANDS = {"run": run, "demo": demo}
 
 
@@ -21,7 +23,14 @@ def main(arguments: list[str] | None = None) -> int:
     for name, module in COMMANDS.items():
         module.add_arguments(commands.add_parser(name, help=module.HELP, description=module.HELP))
     chosen = parser.parse_args(arguments)
-    status: int = COMMANDS[chosen.command].run(chosen)
+    try:
+        status: int = COMMANDS[chosen.command].run(chosen)
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRA:
+            raise
+        print(f"shmcache {chosen.command} needs {error.name}: pip install 'shmcache[kubernetes]'",
+              file=sys.stderr)  # fmt: skip
+        return 78
     return status
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 HELP = "Watches the API server and keeps the cache: one process for the whole machine."
 
-_TOP = ("name", "kubeconfig", "context", "namespaces", "max_age", "requests_per_second",
+_TOP = ("name", "server", "kubeconfig", "context", "namespaces", "max_age", "requests_per_second",
         "replay", "record")  # fmt: skip
 _MEMORY = ("arena_max", "ring_slots", "ring_bytes", "garbage_max", "seats", "mode")
 _RESOURCE = ("labels", "fields", "transform", "max_bytes")
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-bytes", metavar="SIZE", help="of JSON, for each of the resources")
     parser.add_argument("--max-age", metavar="SECONDS", help="until silence is stale (120s)")
     parser.add_argument("--allow-secrets", action="store_true", default=None)
+    parser.add_argument("-s", "--server", metavar="URL", help="without a kubeconfig")
     parser.add_argument("--kubeconfig", metavar="FILE", help="as kubectl's")
     parser.add_argument("--context", help="of the kubeconfig")
     parser.add_argument("--requests-per-second", metavar="N", help="started at most (20)")

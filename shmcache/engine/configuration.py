@@ -31,6 +31,7 @@ class Configuration:
     memory: WriterSettings = field(default_factory=WriterSettings)
     timing: Timing = field(default_factory=Timing)
     name: str = "shmcache"
+    server: str = ""
     kubeconfig: str = ""
     context: str = ""
     allow_secrets: bool = False

@@ -31,6 +31,8 @@ class Key:
 CACHE = (
     Key("name", kinds.text, "text", "shmcache", "of the cache: a name in shared memory, or a "
         "directory if it has a /"),
+    Key("server", kinds.text, "text", "that of the kubeconfig", "a URL that needs no kubeconfig, "
+        "as that of kubectl proxy"),
     Key("kubeconfig", kinds.text, "text", "as kubectl", "the file that names the server; without "
         "one, and inside a Pod, its service account"),
     Key("context", kinds.text, "text", "the current one", "of the kubeconfig"),

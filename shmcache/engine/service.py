@@ -168,7 +168,9 @@ def reach(configuration: Configuration) -> Server:
     """The server of the configuration, whose access has been read. Nothing is asked of it yet."""
     server = open_server(
         ServerSettings(
-            kubeconfig=configuration.kubeconfig or None, context=configuration.context or None
+            url=configuration.server or None,
+            kubeconfig=configuration.kubeconfig or None,
+            context=configuration.context or None,
         )
     )
     server.access()

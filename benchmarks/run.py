@@ -21,7 +21,7 @@ from benchmarks.harness import Row
 HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
 RESULTS = HERE / "results.json"
-QUESTIONS = ("reads", "writes", "memory", "wake", "ring", "contention", "framing",
+QUESTIONS = ("reads", "writes", "events", "memory", "wake", "ring", "contention", "framing",
              "selecting")  # fmt: skip
 WORSE = 1.10
 TIMEOUT_S = 1_800

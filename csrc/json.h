@@ -37,7 +37,7 @@ static inline bool shmc_is_space(uint8_t c)
 
 static inline const uint8_t *shmc_skip_space(const uint8_t *at, const uint8_t *end)
 {
-    while (at < end && shmc_is_space(*at))
+    while (at < end && *at <= ' ' && shmc_is_space(*at)) /* as a rule there is none */
         at++;
     return at;
 }

@@ -121,18 +121,10 @@ static inline const uint8_t *literal(struct shmc_parser *parser, const uint8_t *
 
 /* ---- containers ----------------------------------------------------------------------------- */
 
-bool shmc_parse_push(struct shmc_parser *parser, shmc_word key, shmc_word word)
+bool shmc_parse_grow(struct shmc_parser *parser)
 {
-    struct shmc_list *keys = &parser->keys, *words = &parser->words;
-
-    if (words->count == words->capacity &&
-        (shmc_list_reserve(&parser->heap, keys, 64) != SHMC_OK || /* it never has less room */
-         shmc_list_reserve(&parser->heap, words, 64) != SHMC_OK))
-        return false;
-    keys->items[words->count] = key;
-    words->items[words->count++] = word;
-    keys->count = words->count;
-    return true;
+    return shmc_list_reserve(&parser->heap, &parser->keys, 64) == SHMC_OK &&
+           shmc_list_reserve(&parser->heap, &parser->words, 64) == SHMC_OK;
 }
 
 void shmc_parse_pop(struct shmc_parser *parser, size_t base)

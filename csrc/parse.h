@@ -24,8 +24,21 @@ const uint8_t *shmc_parse_object(struct shmc_parser *parser, const uint8_t *at, 
 const uint8_t *shmc_parse_value(struct shmc_parser *parser, const uint8_t *at, shmc_word previous,
                                 shmc_word *word);
 
-/* The stack of what is open. */
-bool shmc_parse_push(struct shmc_parser *parser, shmc_word key, shmc_word word);
+/* The stack of what is open: two lists of the same length; that of keys never has less room. */
+bool shmc_parse_grow(struct shmc_parser *parser);
+
+static inline bool shmc_parse_push(struct shmc_parser *parser, shmc_word key, shmc_word word)
+{
+    const size_t count = parser->words.count;
+
+    if (count == parser->words.capacity && !shmc_parse_grow(parser))
+        return false;
+    parser->keys.items[count] = key;
+    parser->words.items[count] = word;
+    parser->keys.count = parser->words.count = count + 1;
+    return true;
+}
+
 void shmc_parse_pop(struct shmc_parser *parser, size_t base);
 bool shmc_parse_deeper(struct shmc_parser *parser, const uint8_t *at);
 

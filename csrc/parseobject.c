@@ -169,7 +169,7 @@ static const uint8_t *dropped_key(const struct shmc_parser *parser, const uint8_
     return quote + 1;
 }
 
-static const uint8_t *colon(struct shmc_parser *parser, const uint8_t *at)
+static inline const uint8_t *colon(struct shmc_parser *parser, const uint8_t *at)
 {
     at = shmc_skip_space(at, parser->end);
     if (at == parser->end || *at != ':')

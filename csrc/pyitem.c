@@ -157,6 +157,58 @@ static PyObject *key_of(const struct shmc_identity *identity)
     return key;
 }
 
+/* ---- members that are put in front -------------------------------------------------------- */
+
+/* "name":"value", for items that lack it. */
+int shmc_front_set(struct shmc_front *front, const char *name, PyObject *value)
+{
+    Py_ssize_t length;
+
+    if (value == NULL || value == Py_None)
+        return 0;
+    const char *text = PyUnicode_AsUTF8AndSize(value, &length);
+    if (text == NULL)
+        return -1;
+    if (length > 256 || !PyUnicode_IS_ASCII(value) ||
+        shmc_json_extra((const uint8_t *)text, (size_t)length) != 0) {
+        PyErr_Format(PyExc_ValueError, "%R is the %s of nothing", value, name);
+        return -1;
+    }
+    front->value = strlen(name) + 3;
+    front->length = (size_t)PyOS_snprintf(front->text, sizeof front->text, "\"%s\":\"%s\",", name,
+                                          text);
+    return 0;
+}
+
+/* Whether it is put in front: the object has no such member. Then the member is the front's. */
+static bool lacks(const struct shmc_front *front, struct shmc_piece *member)
+{
+    if (front->length == 0 || member->length != 0)
+        return false;
+    *member = (struct shmc_piece){(const uint8_t *)front->text + front->value,
+                                  front->length - front->value - 1};
+    return true;
+}
+
+PyObject *shmc_fronts_put(const struct shmc_front *kind, const struct shmc_front *api_version,
+                          const uint8_t *raw, size_t length, struct shmc_identity *identity)
+{
+    const size_t first = lacks(kind, &identity->kind) ? kind->length : 0;
+    const size_t second = lacks(api_version, &identity->api_version) ? api_version->length : 0;
+    const size_t more = first + second;
+    const bool empty = more > 0 && *shmc_skip_space(raw + 1, raw + length) == '}';
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(length + more - empty));
+
+    if (bytes == NULL)
+        return NULL;
+    char *to = PyBytes_AS_STRING(bytes);
+    *to = (char)*raw;
+    memcpy(to + 1, kind->text, first);
+    memcpy(to + 1 + first, api_version->text, second);
+    memcpy(to + 1 + more - empty, raw + 1, length - 1); /* no comma before nothing */
+    return bytes;
+}
+
 /* ---- items ---------------------------------------------------------------------------------- */
 
 #define FIELDS 7 /* type, key, version, uid, kind, api_version, raw */

@@ -34,13 +34,6 @@ enum state {
 
 enum form { STRING, NEST, BARE }; /* of the value that is open */
 
-/* What is put in front of an item, as text: "kind":"Pod", */
-struct front {
-    char text[300];
-    size_t length;
-    PyObject *value; /* str or NULL */
-};
-
 typedef struct {
     PyObject_HEAD
     enum state state;
@@ -53,7 +46,7 @@ typedef struct {
     struct shmc_held rest, item;
     size_t max_item;
     struct shmc_items items;
-    struct front kind, api_version;
+    struct shmc_front kind, api_version;
 } pyitems;
 
 static PyObject *str_listed;
@@ -67,51 +60,36 @@ static int fail(pyitems *scanner, const char *error)
 
 /* ---- items ------------------------------------------------------------------------------------ */
 
-/* The object's text with the members that it lacks in front. */
-static PyObject *completed(const uint8_t *raw, size_t length, const struct front *kind,
-                           const struct front *version)
+static PyObject *listed_item(pyitems *scanner, const uint8_t *raw_text, size_t length,
+                             struct shmc_identity identity)
 {
-    const size_t more = (kind != NULL ? kind->length : 0) + (version != NULL ? version->length : 0);
-    const bool empty = more > 0 && *shmc_skip_space(raw + 1, raw + length) == '}';
-    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(length + more - empty));
+    PyObject *raw =
+        shmc_fronts_put(&scanner->kind, &scanner->api_version, raw_text, length, &identity);
 
-    if (bytes == NULL)
-        return NULL;
-    char *to = PyBytes_AS_STRING(bytes);
-    *to++ = (char)*raw;
-    if (kind != NULL) {
-        memcpy(to, kind->text, kind->length);
-        to += kind->length;
-    }
-    if (version != NULL) {
-        memcpy(to, version->text, version->length);
-        to += version->length;
-    }
-    memcpy(to - empty, raw + 1, length - 1); /* there is no comma before nothing */
-    return bytes;
+    return shmc_item_new(&scanner->items, Py_NewRef(str_listed), &identity, raw);
 }
 
-static PyObject *listed_item(pyitems *scanner, const uint8_t *raw, size_t length)
+/* What is no object, or one whose members cannot be told apart. */
+static PyObject *nameless_item(pyitems *scanner, const uint8_t *raw, size_t length)
+{
+    static const struct shmc_identity nobody = {.kind = {NULL, 0}};
+
+    return shmc_item_new(&scanner->items, Py_NewRef(str_listed), &nobody,
+                         PyBytes_FromStringAndSize((const char *)raw, (Py_ssize_t)length));
+}
+
+/* An object that is there as a whole, cut and named in one pass; behind it then, else NULL. */
+static const uint8_t *whole_item(pyitems *scanner, PyObject *found, const uint8_t *at,
+                                 const uint8_t *end, int *result)
 {
     struct shmc_identity identity;
-    const struct front *kind = NULL, *version = NULL;
+    const uint8_t *const after = *at == '{' ? shmc_identify(at, end, &identity) : NULL;
 
-    if (*raw == '{' && shmc_identify(raw, raw + length, &identity) != NULL) {
-        if (identity.kind.length == 0 && scanner->kind.value != NULL)
-            kind = &scanner->kind;
-        if (identity.api_version.length == 0 && scanner->api_version.value != NULL)
-            version = &scanner->api_version;
-    } else {
-        memset(&identity, 0, sizeof identity);
-    }
-    /* as literals, they are found in the fronts: behind "kind": */
-    if (kind != NULL)
-        identity.kind = (struct shmc_piece){(const uint8_t *)kind->text + 7, kind->length - 8};
-    if (version != NULL)
-        identity.api_version =
-            (struct shmc_piece){(const uint8_t *)version->text + 13, version->length - 14};
-    return shmc_item_new(&scanner->items, Py_NewRef(str_listed), &identity,
-                         completed(raw, length, kind, version));
+    if (after == NULL || (size_t)(after - at) > scanner->max_item)
+        return NULL;
+    scanner->state = AFTER_ITEM;
+    *result = shmc_list_add(found, listed_item(scanner, at, (size_t)(after - at), identity));
+    return after;
 }
 
 /* The item that is open ends behind these bytes. */
@@ -124,9 +102,11 @@ static int end_item(pyitems *scanner, PyObject *found, const uint8_t *bytes, siz
         length = scanner->item.length;
     }
     scanner->state = AFTER_ITEM;
-    const int result = length > scanner->max_item
-                           ? fail(scanner, "an item of the list is too long")
-                           : shmc_list_add(found, listed_item(scanner, bytes, length));
+    if (length > scanner->max_item)
+        return fail(scanner, "an item of the list is too long");
+    int result = 0;
+    if (whole_item(scanner, found, bytes, bytes + length, &result) == NULL)
+        result = shmc_list_add(found, nameless_item(scanner, bytes, length));
     shmc_held_clear(&scanner->item);
     return result;
 }
@@ -190,9 +170,14 @@ static size_t take_value(pyitems *scanner, const uint8_t *bytes, size_t length, 
 static Py_ssize_t in_value(pyitems *scanner, PyObject *found, const uint8_t *bytes, size_t length)
 {
     bool ended;
-    const size_t taken = take_value(scanner, bytes, length, &ended);
     int result = 0;
 
+    if (scanner->state == IN_ITEM && scanner->item.length == 0 && scanner->skim.depth == 0) {
+        const uint8_t *after = whole_item(scanner, found, bytes, bytes + length, &result);
+        if (after != NULL)
+            return result < 0 ? -1 : after - bytes;
+    }
+    const size_t taken = take_value(scanner, bytes, length, &ended);
     if (scanner->state == IN_ITEM && ended)
         result = end_item(scanner, found, bytes, taken);
     else if (scanner->state == NULL_ITEMS && ended)
@@ -358,27 +343,6 @@ static PyObject *scanner_finish(PyObject *self, PyObject *unused)
     return NULL;
 }
 
-/* "name":"value", for items that lack it. */
-static int set_front(struct front *front, const char *name, PyObject *value)
-{
-    Py_ssize_t length;
-
-    if (value == NULL || value == Py_None)
-        return 0;
-    const char *text = PyUnicode_AsUTF8AndSize(value, &length);
-    if (text == NULL)
-        return -1;
-    if (length > 256 || !PyUnicode_IS_ASCII(value) ||
-        shmc_json_extra((const uint8_t *)text, (size_t)length) != 0) {
-        PyErr_Format(PyExc_ValueError, "%R is the %s of nothing", value, name);
-        return -1;
-    }
-    front->length = (size_t)PyOS_snprintf(front->text, sizeof front->text, "\"%s\":\"%s\",", name,
-                                          text);
-    front->value = Py_NewRef(value);
-    return 0;
-}
-
 static PyObject *scanner_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     static char *names[] = {"kind", "api_version", "max_item", NULL};
@@ -400,8 +364,8 @@ static PyObject *scanner_new(PyTypeObject *type, PyObject *arguments, PyObject *
     if (scanner == NULL)
         return NULL;
     scanner->max_item = (size_t)max_item;
-    if (set_front(&scanner->kind, "kind", kind) < 0 ||
-        set_front(&scanner->api_version, "apiVersion", api_version) < 0)
+    if (shmc_front_set(&scanner->kind, "kind", kind) < 0 ||
+        shmc_front_set(&scanner->api_version, "apiVersion", api_version) < 0)
         Py_CLEAR(scanner);
     return (PyObject *)scanner;
 }
@@ -413,8 +377,6 @@ static void scanner_free(PyObject *self)
     shmc_held_free(&scanner->rest);
     shmc_held_free(&scanner->item);
     shmc_items_clear(&scanner->items);
-    Py_XDECREF(scanner->kind.value);
-    Py_XDECREF(scanner->api_version.value);
     Py_TYPE(self)->tp_free(self);
 }
 

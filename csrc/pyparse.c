@@ -6,6 +6,9 @@
  *       # staged: for a replacement that is being prepared; changes are then items
  *       # refused: list of (key, why)
  *
+ *   apply_now(writer, resource, items, drop_managed, version, now_ns) -> (changes, refused)
+ *       # begin, apply, set the resource's version, commit
+ *
  * One object that cannot be stored is refused alone; its key stays as it was, which in a
  * replacement means that what is published is staged again. An exception means that the batch
  * cannot go on.
@@ -168,44 +171,130 @@ static int read_item(PyObject *object, struct item *item)
     return -1;
 }
 
+/* From (writer, resource, items, drop_managed, ...). */
+static int apply_start(struct apply *apply, PyObject *const *arguments)
+{
+    struct shmc_writer *const writer = PyLong_AsVoidPtr(arguments[0]);
+
+    *apply = (struct apply){.changes = 0};
+    apply->change.resource = (uint32_t)PyLong_AsUnsignedLong(arguments[1]);
+    if (PyErr_Occurred())
+        return -1;
+    if (!PyList_Check(arguments[2])) {
+        PyErr_SetString(PyExc_TypeError, "items must be a list");
+        return -1;
+    }
+    apply->encoder = shmc_encoder_of(writer);
+    if (apply->encoder == NULL)
+        return -1;
+    apply->encoder->parser.drop_managed = arguments[3] == Py_True;
+    apply->refused = PyList_New(0);
+    return apply->refused == NULL ? -1 : 0;
+}
+
+static int apply_list(struct apply *apply, PyObject *items)
+{
+    struct item item;
+
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items); i++) {
+        if (read_item(PyList_GET_ITEM(items, i), &item) < 0 || apply_item(apply, &item) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* (writer, resource, items, drop_managed, staged) */
 static PyObject *hot_apply_items(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
-    struct apply apply = {.changes = 0};
-    struct item item;
+    struct apply apply;
 
     (void)module;
-    if (count != 5 || !PyList_Check(arguments[2])) {
-        PyErr_SetString(PyExc_TypeError,
-                        "takes writer, resource, a list of items, drop_managed, staged");
+    if (count != 5) {
+        PyErr_SetString(PyExc_TypeError, "takes writer, resource, items, drop_managed, staged");
         return NULL;
     }
-    struct shmc_writer *const writer = PyLong_AsVoidPtr(arguments[0]);
-    apply.change.resource = (uint32_t)PyLong_AsUnsignedLong(arguments[1]);
-    if (PyErr_Occurred())
+    if (apply_start(&apply, arguments) < 0)
         return NULL;
-    apply.encoder = shmc_encoder_of(writer);
-    if (apply.encoder == NULL)
-        return NULL;
-    apply.encoder->parser.drop_managed = arguments[3] == Py_True;
     apply.staged = arguments[4] == Py_True;
-    apply.refused = PyList_New(0);
-    int result = apply.refused == NULL ? -1 : 0;
-    for (Py_ssize_t i = 0; result == 0 && i < PyList_GET_SIZE(arguments[2]); i++) {
-        result = read_item(PyList_GET_ITEM(arguments[2], i), &item);
-        if (result == 0)
-            result = apply_item(&apply, &item);
-    }
-    if (result < 0) {
-        Py_XDECREF(apply.refused);
+    if (apply_list(&apply, arguments[2]) < 0) {
+        Py_DECREF(apply.refused);
         return NULL;
     }
     return Py_BuildValue("nN", apply.changes, apply.refused);
 }
 
+/* The items, then the resource's version if there is one, in the open batch. */
+static int apply_with_version(struct apply *apply, PyObject *items, PyObject *version)
+{
+    Py_ssize_t length;
+
+    if (apply_list(apply, items) < 0)
+        return -1;
+    if (version == Py_None)
+        return 0;
+    const char *const text = PyUnicode_AsUTF8AndSize(version, &length);
+    if (text == NULL)
+        return -1;
+    const enum shmc_status status = shmc_set_version(
+        apply->encoder->writer, apply->change.resource, text, (size_t)length);
+    if (status != SHMC_OK)
+        shmc_hot_raise(status, "the resource's version");
+    return status == SHMC_OK ? 0 : -1;
+}
+
+/* One attempt at a batch of its own. */
+static int apply_in_batch(struct apply *apply, PyObject *const *arguments, uint64_t now_ns)
+{
+    struct shmc_writer *const writer = apply->encoder->writer;
+    enum shmc_status status = shmc_begin(writer);
+
+    if (status != SHMC_OK) {
+        shmc_hot_raise(status, "opening a batch");
+        return -1;
+    }
+    if (apply_with_version(apply, arguments[2], arguments[4]) < 0) {
+        shmc_abort(writer);
+        return -1;
+    }
+    status = shmc_commit(writer, now_ns);
+    if (status != SHMC_OK)
+        shmc_hot_raise(status, "publishing changes");
+    return status == SHMC_OK ? 0 : -1;
+}
+
+/* (writer, resource, items, drop_managed, version, now_ns): begin, apply and commit */
+static PyObject *hot_apply_now(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    struct apply apply;
+
+    (void)module;
+    if (count != 6) {
+        PyErr_SetString(PyExc_TypeError,
+                        "takes writer, resource, items, drop_managed, version, now_ns");
+        return NULL;
+    }
+    const unsigned long long now_ns = PyLong_AsUnsignedLongLong(arguments[5]);
+    if (PyErr_Occurred())
+        return NULL;
+    for (bool again = false;; again = true) {
+        if (apply_start(&apply, arguments) < 0)
+            return NULL;
+        if (apply_in_batch(&apply, arguments, now_ns) == 0)
+            return Py_BuildValue("nN", apply.changes, apply.refused);
+        Py_DECREF(apply.refused);
+        /* A page that fell empty while the batch was open can serve another size only now. */
+        if (again || !PyErr_ExceptionMatches(shmc_hot_errors.full))
+            return NULL;
+        PyErr_Clear();
+    }
+}
+
 static PyMethodDef methods[] = {
     {"apply_items", (PyCFunction)(void (*)(void))hot_apply_items, METH_FASTCALL,
      PyDoc_STR("apply_items(writer, resource, items, drop_managed, staged) -> changes, refused")},
+    {"apply_now", (PyCFunction)(void (*)(void))hot_apply_now, METH_FASTCALL,
+     PyDoc_STR("apply_now(writer, resource, items, drop_managed, version, now_ns) -> changes, "
+               "refused: a batch of its own")},
     {NULL, NULL, 0, NULL},
 };
 

@@ -56,6 +56,17 @@ PyObject *shmc_familiar_text(struct shmc_familiar *familiar, const struct shmc_p
  * are None. */
 PyObject *shmc_item_new(struct shmc_items *items, PyObject *type,
                         const struct shmc_identity *identity, PyObject *raw);
+/* A member that is put in front of objects that lack it: "kind":"Pod", */
+struct shmc_front {
+    char text[300];
+    size_t length; /* 0: there is none */
+    size_t value;  /* where its literal begins in the text */
+};
+/* value may be NULL or None. -1 with an exception set: it is no plain name. */
+int shmc_front_set(struct shmc_front *front, const char *name, PyObject *value);
+/* The object's text with what it lacks of these in front; the identity is completed, too. */
+PyObject *shmc_fronts_put(const struct shmc_front *kind, const struct shmc_front *api_version,
+                          const uint8_t *raw, size_t length, struct shmc_identity *identity);
 /* Appends a new reference and drops it; -1 if it is NULL, or with MemoryError set. */
 int shmc_list_add(PyObject *list, PyObject *item);
 

@@ -24,18 +24,24 @@ static inline uint64_t equal16(__m128i bytes, char c, unsigned shift)
     return (uint64_t)(uint32_t)_mm_movemask_epi8(found) << shift;
 }
 
+static inline void mark16(const uint8_t *bytes, unsigned i, struct marks *marks)
+{
+    const __m128i raw = _mm_loadu_si128((const __m128i *)(const void *)(bytes + i));
+    const __m128i folded = _mm_or_si128(raw, _mm_set1_epi8(0x20)); /* [ is { then, ] is } */
+
+    marks->quotes |= equal16(raw, '"', i);
+    marks->slashes |= equal16(raw, '\\', i);
+    marks->opens |= equal16(folded, '{', i);
+    marks->closes |= equal16(folded, '}', i);
+}
+
 static inline void mark(const uint8_t *bytes, struct marks *marks)
 {
     *marks = (struct marks){0};
-    for (unsigned i = 0; i < BLOCK; i += 16) {
-        const __m128i raw = _mm_loadu_si128((const __m128i *)(const void *)(bytes + i));
-        const __m128i folded = _mm_or_si128(raw, _mm_set1_epi8(0x20)); /* [ is { then, ] is } */
-
-        marks->quotes |= equal16(raw, '"', i);
-        marks->slashes |= equal16(raw, '\\', i);
-        marks->opens |= equal16(folded, '{', i);
-        marks->closes |= equal16(folded, '}', i);
-    }
+    mark16(bytes, 0, marks);
+    mark16(bytes, 16, marks);
+    mark16(bytes, 32, marks);
+    mark16(bytes, 48, marks);
 }
 #else
 static inline void mark(const uint8_t *bytes, struct marks *marks)
@@ -70,9 +76,12 @@ static inline uint64_t behind_slashes(uint64_t slashes, unsigned length, uint64_
 /* Bit i: the parity of the bits 0 to i. */
 static inline uint64_t parity(uint64_t bits)
 {
-    for (unsigned shift = 1; shift < BLOCK; shift *= 2)
-        bits ^= bits << shift;
-    return bits;
+    bits ^= bits << 1;
+    bits ^= bits << 2;
+    bits ^= bits << 4;
+    bits ^= bits << 8;
+    bits ^= bits << 16;
+    return bits ^ bits << 32;
 }
 
 /* Up to 64 bytes; returns behind which of them the outermost bracket closes, 0: none. */

@@ -37,9 +37,14 @@ def apply_items(
         not declared.keep_managed_fields,
         staged is not None,
     )
+    log_refused(declared, refused)
+    return changes
+
+
+def log_refused(declared: Declared, refused: list[tuple[str, str]]) -> None:
+    """Says and counts what could not be stored, and why."""
     for key, why in refused:
         _refuse(declared, key, why)
-    return changes
 
 
 def _refuse(declared: Declared, key: str, why: str) -> None:

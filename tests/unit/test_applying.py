@@ -84,6 +84,21 @@ def test_what_is_equal_by_list_and_by_watch_makes_no_delta(writer: Writer) -> No
     assert writer.stats()["deltas"] == head
 
 
+def test_items_in_a_batch_are_seen_with_it(writer: Writer, cache: Cache) -> None:
+    before = cache["pods"].generation
+    with writer.batch():
+        writer.apply_items("pods", [item(pod("a")), item(BAD["truncated"], key="prod/x")])
+        writer.apply_items("pods", [item(pod("b"))], version="3")
+        assert content(cache) == {}
+    assert cache["pods"].generation == before + 1
+    assert [*content(cache)] == ["prod/a", "prod/b"]
+    with pytest.raises(ZeroDivisionError), writer.batch():
+        writer.apply_items("pods", [item(pod("a"), "DELETED")], version="4")
+        raise ZeroDivisionError
+    assert [*content(cache)] == ["prod/a", "prod/b"]
+    assert cache["pods"].version == "3"
+
+
 BAD = {
     "truncated": orjson.dumps(pod("bad"))[:-1],
     "no JSON": b"{'metadata': 1}",

@@ -394,6 +394,7 @@ def contents(path: Path) -> bytes:
     return gzip.decompress(raw) if path.suffix == ".gz" else raw
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", recorded(), ids=lambda path: path.name)
 def test_recorded_bodies_come_out_alike_wherever_they_are_cut(path: Path) -> None:
     body = contents(path)

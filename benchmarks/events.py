@@ -4,7 +4,9 @@ Ours begins with what a socket hands out: the chunked framing, one chunk for eac
 of a read; it ends with a published generation, in a cache with three indices. The peer is one
 process that does `orjson.loads` and `dict[key] = object`; it is given whole lines, without framing.
 Both run in turns, in one thread, timed in its CPU time; the collector is off. "by read" publishes
-what one read of 64 KiB brought as one generation, "one by one" every event for itself.
+what one read of 64 KiB brought as one generation, "one by one" every event for itself. Recorded
+pods have managedFields: ours passes over them, the peer decodes and keeps them. "an update" moves
+the pod to another node, and changes a label, an annotation and the whole status.
 """
 
 from __future__ import annotations
@@ -143,7 +145,6 @@ def _items(body: bytes) -> list[Any]:
 def _lists(corpus: Corpus, rounds: int) -> Iterator[Row]:
     pods = list(corpus.objects())
     body = _body(pods)
-    # recorded objects have managedFields: the peer decodes them, and keeps them
     pieces = _pieces(body, READ)
     first, again = [], []
     for _ in range(rounds):

@@ -1,0 +1,132 @@
+"""shmcache's side of what follows a server: a reflector and its workers, each a process.
+
+The reflector is the engine over HTTP, as `shmcache run` has it, with the corpus' three indices.
+Both answer to commands, see `reflect` and `work`.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import shmcache
+from benchmarks import harness
+from benchmarks.children import Pipe
+from benchmarks.shared import INDICES, RESOURCE
+
+OTHER = "configmaps"
+"""A resource in which nothing happens, for handlers that are to stay idle."""
+CLIENT = "shmcache"
+READY_S = 600
+
+
+class Opener:
+    """Opens the pods of one server without asking for discovery, which is not our question."""
+
+    def __init__(self, url: str) -> None:
+        from shmcache.source.access import Access
+        from shmcache.source.client import Server
+        from shmcache.source.discovery import Resource
+
+        self._server = Server(lambda: Access(url=url))
+        self._pods = Resource(group="", version="v1", plural="pods", kind="Pod", namespaced=True)
+
+    def is_namespaced(self, _plan: Any) -> bool:
+        return True
+
+    def open(self, _plan: Any, namespace: str) -> Any:
+        from shmcache.source.kube import KubeSource
+
+        return KubeSource(self._server, self._pods, namespace=namespace)
+
+
+def reflect(pipe: Pipe, name: str, url: str) -> None:
+    """Starts at the parent's word, answers when all is synced, and then to commands:
+
+    ("stats",): the writer's statistics, CPU and memory; ("settle",): the same after a collection.
+    """
+    from shmcache.engine.engine import Engine
+    from shmcache.engine.plans import Plan
+
+    plan = Plan(name=RESOURCE, indices=INDICES)
+    resources = [plan.resource, shmcache.Resource(OTHER)]
+    with shmcache.Writer(name, resources, arena_max=4 << 30) as writer:
+        engine = Engine(writer, [plan], Opener(url))
+        pipe.ready()
+        engine.start()
+        if not engine.ready.wait(READY_S):
+            raise TimeoutError(f"not synced: {engine.standings()}")
+        pipe.answer(None)
+        try:
+            while True:
+                if pipe.next() == ("settle",):
+                    gc.collect()
+                pipe.answer({**writer.stats(), **own()})
+        finally:
+            engine.stop()
+
+
+def own() -> dict[str, float]:
+    """What the process took so far."""
+    status = dict(
+        line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines()
+    )
+    kib = {name: int(status[name].split()[0]) << 10 for name in ("VmHWM", "VmRSS", "RssShmem")}
+    return {
+        "cpu": time.process_time(),
+        "peak": kib["VmHWM"],
+        "resident": kib["VmRSS"],
+        "shared": kib["RssShmem"],
+        "private": harness.private_bytes(),
+    }
+
+
+class Worker:
+    """A process with one handler, which reads one field of each change."""
+
+    def __init__(self, name: str) -> None:
+        self.cache = shmcache.attach(name)
+        self._target = ""
+        self._reached = threading.Event()
+        self._at = 0.0
+        self.registration = self.cache[OTHER].add_handler(on_update=self._seen)
+        self.cache.start()
+
+    def _seen(self, _old: Any, new: Any) -> None:
+        if new["metadata"]["resourceVersion"] == self._target:
+            self._at = time.monotonic()
+            self._reached.set()
+
+    def handle(self, resource: str) -> None:
+        """From now on its handler is told of this resource, and was told what is there."""
+        self.registration.remove(wait=True)
+        self.registration = self.cache[resource].add_handler(on_update=self._seen)
+        if resource == RESOURCE and not self.registration.wait_synced(READY_S):
+            raise TimeoutError(f"{resource} is not synced")
+
+    def expect(self, version: str) -> None:
+        self._reached.clear()
+        self._target = version
+
+    def reached(self) -> float:
+        """When the expected version was handled."""
+        if not self._reached.wait(READY_S):
+            raise TimeoutError(f"{self._target} was never handled")
+        return self._at
+
+
+def work(pipe: Pipe, name: str) -> None:
+    """A worker that answers to commands: ("handle", resource), ("expect", version), ("own",),
+    and ("reached",) with the time when the handler had the expected version."""
+    worker = Worker(name)
+    pipe.answer("ready")
+    while True:
+        command, *arguments = pipe.next()
+        if command == "own":
+            told = worker.registration
+            pipe.answer({**own(), "handled": told.handled, "lapses": told.lapses})
+        else:
+            pipe.answer(getattr(worker, command)(*arguments))

@@ -67,7 +67,9 @@ class Events:
             body, versions, ends = self._sides[self._turn]
             self._turn ^= 1
             some = min(count, len(versions))
-            for place, version in zip(versions[:some], range(self.next, self.next + some)):
+            for place, version in zip(
+                versions[:some], range(self.next, self.next + some), strict=True
+            ):
                 body[place : place + 10] = b"%d" % version
             self.next += some
             count -= some
@@ -120,11 +122,9 @@ class Bodies:
 
 def opening(token: str) -> bytes:
     """A list up to its first item."""
-    rest = f',"continue":"{token}"' if token else ""
-    return (
-        '{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"items":['
-        % (LIST_VERSION, rest)
-    ).encode()
+    metadata = {"resourceVersion": str(LIST_VERSION), **({"continue": token} if token else {})}
+    head = orjson.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": metadata})
+    return head[:-1] + b',"items":['
 
 
 class HugeBody:
@@ -209,7 +209,7 @@ class Canned:
         with sock, sock.makefile("rb") as lines:
             while request := lines.readline():
                 headers = {}
-                while (line := lines.readline().strip()):
+                while line := lines.readline().strip():
                     name, _, value = line.decode().partition(":")
                     headers[name.lower()] = value.strip()
                 client = headers.get("user-agent", "").partition("/")[0]

@@ -7,6 +7,7 @@ Both answer to commands, see `reflect` and `work`.
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 import time
 from pathlib import Path
@@ -21,6 +22,8 @@ OTHER = "configmaps"
 """A resource in which nothing happens, for handlers that are to stay idle."""
 CLIENT = "shmcache"
 READY_S = 600
+BACKOFF_S = 0.2
+"""Between two relists that we bring about ourselves; in earnest it would grow."""
 
 
 class Opener:
@@ -50,11 +53,14 @@ def reflect(pipe: Pipe, name: str, url: str) -> None:
     """
     from shmcache.engine.engine import Engine
     from shmcache.engine.plans import Plan
+    from shmcache.engine.timing import Timing
 
+    logging.disable(logging.WARNING)  # a refused watch-list, watches that were ended
     plan = Plan(name=RESOURCE, indices=INDICES)
     resources = [plan.resource, shmcache.Resource(OTHER)]
     with shmcache.Writer(name, resources, arena_max=4 << 30) as writer:
-        engine = Engine(writer, [plan], Opener(url))
+        timing = Timing(backoff_initial=BACKOFF_S, backoff_cap=BACKOFF_S)
+        engine = Engine(writer, [plan], Opener(url), timing=timing)
         pipe.ready()
         engine.start()
         if not engine.ready.wait(READY_S):
@@ -71,9 +77,7 @@ def reflect(pipe: Pipe, name: str, url: str) -> None:
 
 def own() -> dict[str, float]:
     """What the process took so far."""
-    status = dict(
-        line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines()
-    )
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     kib = {name: int(status[name].split()[0]) << 10 for name in ("VmHWM", "VmRSS", "RssShmem")}
     return {
         "cpu": time.process_time(),

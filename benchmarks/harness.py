@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("shmcache", "orjson", "lmdb", "pyzmq", "iceoryx2")
+PACKAGES = ("shmcache", "orjson", "lmdb", "pyzmq", "iceoryx2", "urllib3", "kubernetes")
 
 Loop = Callable[[Any], object]
 """A timed loop: is given what its `setup` returned, and runs `number` operations."""

@@ -16,97 +16,36 @@ that of whole processes. Five questions:
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import shmcache
 from benchmarks import canned, harness
 from benchmarks.children import Children
-from benchmarks.following import CLIENT, OTHER, READY_S, reflect, work
+from benchmarks.following import CLIENT, OTHER, READY_S
 from benchmarks.harness import Row, at_least, at_most, show_bytes
-from benchmarks.objects import FIRST_UPDATE_VERSION
 from benchmarks.peers.watching import BY_HAND, INFORMER, follow_by_hand, follow_by_informer
+from benchmarks.scene import Server, ask, await_, reflecting, serving, started, working
 from benchmarks.shared import RESOURCE, directory
+from shmcache.testing import ApiServer
 
 WORKERS = 8
 PODS = 10_000
 MANY = 100_000
-POLL_S = 0.002
 MIB = 1 << 20
 PEAK_MAX = 64 * MIB
+ASKED = ("pods", "configmaps", "deployments.apps")
+OBJECTS = 50
 
 
 def run(quick: bool) -> list[Row]:
-    return [*_events(quick), *_lists(quick), *_relists(quick), _memory(quick)]
-
-
-class Server:
-    """The canned server and what is asked of it."""
-
-    def __init__(self, children: Children) -> None:
-        self._children = children
-        self.url = f"http://127.0.0.1:{children.receive()[0]}"
-        self._next = FIRST_UPDATE_VERSION
-
-    def ask(self, *command: Any) -> Any:
-        return ask(self._children, *command)[0]
-
-    def versions(self, count: int) -> str:
-        """The version of the last of the next `count` events."""
-        self._next += count
-        return str(self._next - 1)
-
-    def took(self, client: str) -> float:
-        """Seconds from this client's LIST until its watch, which is awaited."""
-        asked: list[canned.Asked] = []
-        deadline = time.monotonic() + READY_S
-        while not asked or asked[-1][0] != "watch":
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{client} never watched: {asked}")
-            time.sleep(POLL_S)
-            asked += self.ask("asked", client)
-        kinds = [kind for kind, _ in asked]
-        if kinds.count("list") != 1 or kinds.count("watch") != 1:
-            raise RuntimeError(f"{client} asked for {kinds}")
-        return asked[-1][1] - asked[0][1]
-
-
-def ask(children: Children, *command: Any) -> list[Any]:
-    children.send(command)
-    return children.receive()
-
-
-@contextlib.contextmanager
-def serving(count: int, how: str) -> Iterator[Server]:
-    with Children(canned.serve, [(count, how)]) as children:
-        yield Server(children)
-
-
-@contextlib.contextmanager
-def started(target: Any, *arguments: Any) -> Iterator[Children]:
-    """A process that is ready, and was told to go."""
-    with Children(target, [arguments]) as children:
-        children.receive()
-        children.send("go")
-        yield children
-
-
-@contextlib.contextmanager
-def reflecting(url: str) -> Iterator[tuple[str, Children]]:
-    """A cache's name, and its reflector, which is synced."""
-    with directory() as name, started(reflect, name, url) as reflector:
-        reflector.receive()
-        yield name, reflector
-
-
-@contextlib.contextmanager
-def working(name: str, count: int) -> Iterator[Children]:
-    with Children(work, [(name,)] * count) as workers:
-        workers.receive()
-        yield workers
+    return [*_events(quick), *_lists(quick), *_relists(quick), _memory(quick), *_requests()]
 
 
 # ---- events --------------------------------------------------------------------------------------
@@ -186,11 +125,7 @@ class Ours:
             race.note += f"{count:,} events, {max(each['lapses'] for each in told)} lapses"
 
     def _published(self, version: str) -> float:
-        deadline = time.monotonic() + READY_S
-        while self._cache[RESOURCE].version != version:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{version} was never published")
-            time.sleep(POLL_S)
+        await_(lambda: self._cache[RESOURCE].version == version, f"version {version}")
         return time.monotonic()
 
     def _spent(self) -> dict[str, float]:
@@ -258,12 +193,15 @@ def _lists(quick: bool) -> list[Row]:
     rows = []
     for how in (canned.PAGED, canned.WHOLE):
         with serving(PODS, how) as server:
-            rows.append(_list(server, how, 2 if quick else 5, informer=how == canned.WHOLE))
+            slow = how == canned.WHOLE and not quick
+            rows.append(_list(server, how, 2 if quick else 5, informer=slow))
     return rows
 
 
 def _list(server: Server, how: str, turns: int, *, informer: bool) -> Row:
-    ours, tuned, plain = [], [], []
+    ours: list[float] = []
+    tuned: list[float] = []
+    plain: list[float] = []
     for _ in range(turns + 1):
         with reflecting(server.url):
             ours.append(server.took(CLIENT))
@@ -309,6 +247,7 @@ def _relists(quick: bool) -> list[Row]:
     data = change["value_bytes"] + change["tree_bytes"]
     quiet = not (change["deltas"] or change["wakes"] or handled or data > 0)
     question = f"a relist in which nothing changed, {PODS:,} pods"
+    note = "" if quick else _informer_relist()
     return [
         Row(
             question=f"{question}: what {turns} of them left",
@@ -325,14 +264,30 @@ def _relists(quick: bool) -> list[Row]:
             question=question,
             ours=_seconds(times),
             peer=f"the first list {first:.3g} s",
+            note=note,
             **at_most(1, statistics.median(times) / first),
         ),
     ]
 
 
-def _relist(server: Server) -> float:
-    server.ask("expire", CLIENT)
-    return server.took(CLIENT)
+def _relist(server: Server, client: str = CLIENT) -> float:
+    server.ask("expire", client)
+    return server.took(client)
+
+
+def _informer_relist() -> str:
+    with (
+        serving(PODS, canned.WHOLE) as server,
+        started(follow_by_informer, server.url) as informer,
+    ):
+        server.took(INFORMER)
+        before = ask(informer, "own")[0]
+        took = _relist(server, INFORMER)
+        after = ask(informer, "own")[0]
+    return (
+        f"SharedInformer {took:.3g} s, {after['calls'] - before['calls']:,} handler calls, "
+        f"peak {show_bytes(before['peak'])} to {show_bytes(after['peak'])}"
+    )
 
 
 def _handled(workers: Children) -> int:
@@ -356,8 +311,71 @@ def _memory(quick: bool) -> Row:
         must=f"≤ final + {show_bytes(PEAK_MAX)}",
         met=over <= PEAK_MAX,
         note=f"{show_bytes(over)} over; of the final, shared {show_bytes(found['shared'])}; "
-        f"{took:.3g} s",
+        f"private {show_bytes(found['private'])}; {took:.3g} s",
     )
+
+
+# ---- requests ------------------------------------------------------------------------------------
+
+
+def _requests() -> list[Row]:
+    return [_request(watch_list=True), _request(watch_list=False)]
+
+
+def _request(*, watch_list: bool) -> Row:
+    """All workers read all resources; every request of any kind that the server got counts."""
+    with ApiServer(watch_list=watch_list) as server, directory() as name:
+        for number in range(OBJECTS):
+            for resource in ASKED:
+                server.create(resource, {"metadata": {"name": f"a-{number}", "namespace": "prod"}})
+        with _running(name, server.url) as ready, working(name, WORKERS) as workers:
+            ready()
+            for resource in ASKED:
+                ask(workers, "handle", resource)
+            for resource in ASKED:
+                server.create(resource, {"metadata": {"name": "late", "namespace": "prod"}})
+            wanted = len(ASKED) * (OBJECTS + 1)
+            with shmcache.attach(name) as cache:
+                await_(lambda: sum(len(cache[each]) for each in ASKED) == wanted, "objects")
+            log = [(record.verb, record.resource, record.query) for record in server.log]
+    counts = [_kinds(log, resource) for resource in ASKED]
+    way = "with watch-lists" if watch_list else "that refuses watch-lists"
+    return Row(
+        question=f"requests for each of {len(ASKED)} resources, {WORKERS} workers, a server {way}",
+        ours="; ".join(sorted({_said(each) for each in counts})),
+        peer=f"a client in each worker: {WORKERS} lists, {WORKERS} watches",
+        must="1 list, 1 watch",
+        met=all(each["list"] <= 1 and each["watch"] <= 1 for each in counts),
+        note="of discovery " + str(len(log) - sum(each.total() for each in counts)),
+    )
+
+
+def _kinds(log: list[tuple[str, str, dict[str, str]]], resource: str) -> collections.Counter[str]:
+    """What was asked of one resource; a watch that begins with all objects is one of its own."""
+    return collections.Counter(
+        "watch-list" if "sendInitialEvents" in query else verb
+        for verb, found, query in log
+        if found == resource
+    )
+
+
+def _said(counts: collections.Counter[str]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+
+
+@contextlib.contextmanager
+def _running(name: str, url: str) -> Iterator[Callable[[], None]]:
+    """`shmcache run`; what is given waits until all of its resources are synced."""
+    command = [sys.executable, "-m", "shmcache", "run", "--name", name, "--log-level", "error"]
+    with subprocess.Popen([*command, "-s", url, *ASKED]) as process:
+        try:
+            with shmcache.attach(name, timeout=READY_S) as cache:
+                yield lambda: await_(lambda: all(cache[each].synced for each in ASKED), "lists")
+        finally:
+            process.terminate()
+            process.wait(READY_S)
+    if process.returncode:
+        raise RuntimeError(f"shmcache run ended with {process.returncode}")
 
 
 if __name__ == "__main__":

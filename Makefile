@@ -143,7 +143,9 @@ fuzz: $(FUZZ)/fuzz_json ## texts from the wire, whatever they are; FUZZ_SECONDS=
 	    -dict=tests/fuzz/json.dict -artifact_prefix=$(FUZZ)/ $(FUZZ)/corpus
 
 CHAOS ?= --seconds 600 --writes 200000
-chaos: build ## random faults under writes for 10 minutes; CHAOS="--seconds 60 --writes 20000 --seed 7"
+CHAOS ?= --seconds 600 --writes 200000
+
+chaos: build ## `shmcache run` under faults, kills and writes: 10 minutes; SEED=, CHAOS="--seconds 60"
 	$(PY) tests/process/chaos.py $(CHAOS)
 
 bench: build ## the figures of benchmarks/README.md

@@ -23,7 +23,7 @@ from shmcache.engine.pace import Pace
 from shmcache.engine.standing import Standing
 from shmcache.errors import CacheFull, ClosedError, CorruptSegment, FencedError
 from shmcache.events import Action, Event
-from shmcache.protocol.items import Item
+from shmcache.protocol.items import GARBAGE, Item
 from shmcache.source.base import FailureKind, Source, SourceFailed
 
 logger = logging.getLogger(__name__)
@@ -137,9 +137,21 @@ class Feed:
             self._hang_up()
             return self._failed(failed)
         self._count(items)
-        self._counters.events += sum(1 for item in items if item.key)
-        self._counters.bookmarks += sum(1 for item in items if item.type == "BOOKMARK")
+        changes = sum(1 for item in items if item.key)
+        bookmarks = sum(1 for item in items if item.type == "BOOKMARK")
+        self._counters.events += changes
+        self._counters.bookmarks += bookmarks
+        if changes + bookmarks < len(items):
+            self._complain(items)
         return events.Received(items)
+
+    def _complain(self, items: list[Item]) -> None:
+        """Of errors that a watch says in its middle: no request failed, but they are failures."""
+        for item in items:
+            if item.type in {"ERROR", GARBAGE}:
+                self._counters.errors += 1
+                text = item.raw[:300].decode(errors="backslashreplace").rstrip()
+                logger.warning("%s: the watch says %s: %s", self.parts.label, item.type, text)
 
     def _failed(self, failed: SourceFailed) -> Event:
         if failed.failure.kind is not FailureKind.CANCELLED:

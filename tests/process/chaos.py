@@ -1,330 +1,306 @@
-"""Chaos: a reflector process under random faults and writes. At the end its cache is the server's.
+"""Chaos: `shmcache run` on a server of random faults and writes, killed now and then; two readers
+whose handlers check all that they are told. Whenever the faults end, the cache is the server's.
 
     python tests/process/chaos.py --seconds 600 --writes 200000 --seed 7
 
-The server is testing.ApiServer over HTTP, the reflector is `shmcache run`. Every now and then the
-server cuts, stalls, lies, forgets, goes away, or the reflector is killed and started again. When
-the faults have ended the cache must become equal to the server's state: the same digest over
-(namespace, name, resourceVersion) in each resource. And requests never came in a loop.
+SEED= is the seed where none is given. Storms of about 40 seconds are each followed by a calm, in
+which everything is compared: object by object, by digest, with the readers' mirrors; and then by a
+restored backup, and the same again. Nothing is written until every feed has noticed that, since no
+client can find a server that went back and on beyond its version before it asked again. The last
+line is "passed"; anything else is a failure.
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
-import contextlib
 import hashlib
 import os
 import random
-import subprocess
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
+
+import chaos_reader
+import orjson
+from chaos_proof import Asked, Measured, all_know, bound, measure
+from chaos_reader import Back, Report, digest_of
+from chaos_reflector import Reflector, logged
+from chaos_server import State, serve
+from chaos_weather import VAIN
+from chaos_world import CACHED, CONFIGURATION, NAMED
+from workers import PATIENCE, Worker
 
 import shmcache
 from shmcache.segments import Place
-from shmcache.testing import ApiServer
-from shmcache.testing.apiserver import Fault
-from shmcache.testing.apiserver.loop import Record
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-RESOURCES = ("pods", "configmaps", "services")
-NAMESPACES = ("a", "b", "c", "d")
-NAMES = 400  # of each resource, at most
-IN_A_ROW = 7  # requests of one pass beside its pages (G12)
-APART = 0.5  # less than the backoff's first delay
-BATCH = 20
-PATIENCE = 180.0
-
-Object = dict[str, Any]
+STORM = 40.0
+LONG = 120.0
+"""A run of so many seconds must have met every kind of fault, and this often each minute:"""
+EACH_MINUTE = 2
 
 
-class Writes:
-    """Creates, updates and deletes, at random."""
-
-    def __init__(self, server: ApiServer, rng: random.Random) -> None:
-        self.count = 0
-        self._server = server
-        self._rng = rng
-        self._there: dict[str, dict[tuple[str, str], None]] = {name: {} for name in RESOURCES}
-
-    def some(self, count: int) -> None:
-        for _ in range(count):
-            self._one(self._rng.choice(RESOURCES))
-        self.count += count
-
-    def _one(self, resource: str) -> None:
-        place = (self._rng.choice(NAMESPACES), f"o-{self._rng.randrange(NAMES // len(NAMESPACES))}")
-        there = self._there[resource]
-        if place not in there:
-            self._server.create(resource, self._object(resource, place))
-            there[place] = None
-        elif self._rng.random() < 0.2:
-            self._server.delete(resource, place[1], place[0])
-            del there[place]
-        else:
-            self._server.update(resource, self._object(resource, place))
-
-    def _object(self, resource: str, place: tuple[str, str]) -> Object:
-        text = "x" * self._rng.choice((10, 100, 1_000))
-        obj: Object = {
-            "metadata": {
-                "namespace": place[0],
-                "name": place[1],
-                "annotations": {"n": f"{self._rng.getrandbits(64):x}", "text": text},
-            }
-        }
-        if resource == "pods":
-            obj["spec"] = {"containers": [{"name": "app", "image": "app:1"}]}
-        if resource == "services":
-            obj["spec"] = {"ports": [{"port": 80}]}
-        return obj
+def versions(objects: dict[str, bytes]) -> dict[str, int]:
+    return {
+        key: int(orjson.loads(text)["metadata"]["resourceVersion"]) for key, text in objects.items()
+    }
 
 
-class Faults:
-    """What goes wrong, one thing at a time; the rate is such that something always does."""
-
-    def __init__(self, server: ApiServer, run: Reflector, rng: random.Random) -> None:
-        self._server = server
-        self._run = run
-        self._rng = rng
-        self.asked: collections.Counter[str] = collections.Counter()
-        self._waiting: list[tuple[str, Fault]] = []
-        faults = server.faults
-        self._kinds: dict[str, Callable[[str], object]] = {
-            "cut in a line": lambda which: faults.cut("watch", which, after=rng.randrange(20)),
-            "clean end": lambda which: faults.cut(
-                "watch", which, where="clean", after=rng.randrange(20)
-            ),
-            "reset": lambda which: faults.cut("watch", which, after=rng.randrange(20), reset=True),
-            "list cut": lambda which: faults.cut("list", which, after=rng.randrange(50)),
-            "garbage": lambda which: faults.garbage("watch", which, after=rng.randrange(20)),
-            "429": lambda which: faults.too_many_requests(resource=which, times=3),
-            "500": lambda which: faults.error(500, resource=which, times=2),
-            "login page": lambda which: faults.wrong_content_type(resource=which),
-            "401": lambda which: faults.unauthorized(resource=which),
-            "slow": lambda which: faults.slow(0.3, resource=which, each_chunk=0.01),
-            "gzip members": faults.gzip_members,
-            "no bookmarks": faults.no_bookmarks,
-            "no watch-list": lambda which: faults.error(422, "watch", which),
-            "compaction": lambda _: server.compact(),
-            "all connections reset": lambda _: server.abort_connections(),
-            "bookmarks": lambda _: server.send_bookmarks(),
-            "server away": lambda _: self._away(),
-            "reflector killed": lambda _: run.again(),
-        }
-        self._weights = [0.5 if name == "reflector killed" else 1.0 for name in self._kinds]
-
-    def one(self) -> None:
-        name = self._rng.choices(list(self._kinds), self._weights)[0]
-        self.asked[name] += 1
-        fault = self._kinds[name](self._rng.choice((*RESOURCES, "*")))
-        if isinstance(fault, Fault):
-            self._waiting.append((name, fault))
-
-    def met(self) -> dict[str, int]:
-        """How many requests met each kind; what needs no request happened as often as asked."""
-        waited = {name for name, _ in self._waiting}
-        found = collections.Counter({n: c for n, c in self.asked.items() if n not in waited})
-        for name, fault in self._waiting:
-            found[name] += fault.met
-        return dict(found)
-
-    def _away(self) -> None:
-        self._server.go_down()
-        time.sleep(self._rng.uniform(0.1, 1.0))  # an outage takes time: this is no test's waiting
-        self._server.come_back()
-
-
-class Reflector:
-    """The `shmcache run` under test."""
-
-    def __init__(self, name: str, kubeconfig: str, log: str) -> None:
-        self._command = [sys.executable, "-m", "shmcache", "run", *RESOURCES, "--name", name]
-        self._command += ["--kubeconfig", kubeconfig]
-        self._log = log
-        self.lives = 0
-        self.began = 0.0
-        self._start()
-
-    def _start(self) -> None:
-        with open(self._log, "ab") as log:
-            self.process = subprocess.Popen(self._command, cwd=ROOT, stderr=log)
-        self.lives += 1
-        self.began = time.monotonic()
-
-    def again(self) -> None:
-        """Killed, and another one started."""
-        self.process.kill()
-        self.process.wait()
-        self._start()
-
-    def end(self) -> int:
-        self.process.terminate()
-        return self.process.wait(30)
-
-
-class Watcher:
-    """Keeps what the server was asked, which itself remembers only the last of it."""
-
-    def __init__(self, server: ApiServer) -> None:
-        self._server = server
-        self._last = 0.0
-        self._lives: list[float] = []
-        self.asked: dict[str, list[Record]] = {name: [] for name in RESOURCES}
-
-    def look(self) -> None:
-        for record in self._server.log:
-            if record.seconds > self._last and record.resource in self.asked:
-                self.asked[record.resource].append(record)
-        self._last = max([self._last, *(record.seconds for record in self._server.log)])
-
-    def born(self, seconds: float) -> None:
-        """A reflector that begins does not know what an earlier one asked."""
-        self._lives.append(seconds)
-
-    def longest_run(self) -> int:
-        """Requests of one resource that followed each other without a pause, within one life."""
-        return max(map(self._longest, self.asked.values()))
-
-    def _longest(self, records: list[Record]) -> int:
-        longest = count = 0
-        before: float | None = None
-        for record in records:
-            if record.verb == "list" and record.query.get("continue"):
-                before = record.seconds
-                continue
-            new_life = before is None or any(
-                before < life <= record.seconds for life in self._lives
-            )
-            count = 1 if new_life or record.seconds - (before or 0.0) >= APART else count + 1
-            longest, before = max(longest, count), record.seconds
-        return longest
-
-
-def digest(objects: Iterable[Any]) -> str:
+def digest(versions: dict[str, int]) -> str:
     """Of (namespace, name, resourceVersion), in the order of the keys."""
-    found = sorted(
-        (obj["metadata"]["namespace"], obj["metadata"]["name"], obj["metadata"]["resourceVersion"])
-        for obj in objects
-    )
-    return hashlib.sha256(repr(found).encode()).hexdigest()
+    rows = sorted((*key.split("/"), version) for key, version in versions.items())
+    return hashlib.sha256(repr(rows).encode()).hexdigest()
 
 
-def equal(server: ApiServer, cache: shmcache.Cache) -> list[str]:
-    """The resources in which the cache is not the server's state."""
-    return [
-        name
-        for name in RESOURCES
-        if digest(server.list(name)) != digest(cache[name].values())
-        or cache[name].status.state != "synced"
-    ]
+class Chaos:
+    """One run."""
 
-
-def disturb(
-    server: ApiServer, run: Reflector, watcher: Watcher, writes: Writes, options: argparse.Namespace
-) -> Faults:
-    """Writes and faults at the rates wanted, until the time is over and all is written."""
-    faults = Faults(server, run, random.Random(options.seed + 1))
-    rate = options.writes / options.seconds
-    start = time.monotonic()
-    due = shown = start
-    while (now := time.monotonic()) < start + options.seconds or writes.count < options.writes:
-        while writes.count < min(options.writes, (now - start) * rate):
-            writes.some(BATCH)
-        if now >= due and now < start + options.seconds:
-            lives = run.lives
-            faults.one()
-            if run.lives > lives:
-                watcher.born(run.began)
-            due = time.monotonic() + options.every
-        watcher.look()
-        if now >= shown + 30:
-            shown = now
-            print(f"{now - start:.0f} s: {writes.count:,} writes, {faults.asked.total()} faults")
-        time.sleep(0.01)  # the rate of writes
-    return faults
-
-
-def settle(server: ApiServer, cache: shmcache.Cache, watcher: Watcher) -> float:
-    """No more faults: the seconds until the cache is the server's state; or it never is."""
-    server.faults.clear()
-    start = time.monotonic()
-    while different := equal(server, cache):
-        watcher.look()
-        if time.monotonic() > start + PATIENCE:
-            states = {name: str(cache[name].status) for name in different}
-            raise AssertionError(f"the cache is not the server's state: {states}")
-        time.sleep(0.05)
-    return time.monotonic() - start
-
-
-def attach(name: str) -> shmcache.Cache:
-    """To the reflector's present life."""
-    while True:
-        cache = shmcache.attach(name, timeout=PATIENCE)
-        if cache.instance == Place(name).current().data and Place(name).writer_alive():
-            return cache
-        cache.close()
-
-
-def chaos(options: argparse.Namespace) -> None:
-    """The whole run; AssertionError says what did not hold."""
-    name = f"chaos-{os.getpid()}"
-    with contextlib.ExitStack() as stack:
+    def __init__(self, stack: ExitStack, seed: int, name: str, log: str) -> None:
+        self.log = log
+        self.asked: list[Asked] = []
+        self.restores: list[tuple[float, int, int]] = []
+        self.reports: list[dict[str, Report]] = []
+        self.digests: dict[str, str] = {}
+        self.slowest = 0.0
+        self.writes = self.stops = 0
+        self._rng = random.Random(f"{seed} chaos")
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-"))
-        log = options.log or os.path.join(place, "reflector.log")
-        server = stack.enter_context(ApiServer(seed=options.seed, bookmark_seconds=5.0))
-        writes = Writes(server, random.Random(options.seed))
-        watcher = Watcher(server)
-        run = Reflector(name, server.kubeconfig(os.path.join(place, "kubeconfig")), log)
+        self.server = stack.enter_context(
+            Worker("spawn", serve, seed, os.path.join(place, "kubeconfig"))
+        )
+        configuration = os.path.join(place, "shmcache.toml")
+        with open(configuration, "w", encoding="utf-8") as file:
+            file.write(CONFIGURATION.format(name=name, kubeconfig=self.server.hear()))
         stack.callback(Place(name).unlink)
-        stack.callback(run.process.wait)
-        stack.callback(lambda: run.process.kill())
-        watcher.born(run.began)
-        faults = disturb(server, run, watcher, writes, options)
-        with attach(name) as cache:
-            took = settle(server, cache, watcher)
-            check(cache, watcher, faults, log)
-            print(f"seed {options.seed}: {writes.count:,} writes: equal after {took:.1f} s")
-            report(cache, faults, watcher)
-        assert run.end() == 0
+        open(log, "wb").close()
+        self.reflector = Reflector(configuration, log)
+        stack.callback(self.reflector.abandon)
+        self.cache = stack.enter_context(shmcache.attach(name, timeout=PATIENCE))
+        self.readers = [
+            stack.enter_context(Worker("spawn", chaos_reader.read, name)) for _ in range(2)
+        ]
+        for reader in self.readers:
+            reader.hear()
+
+    # ---- storms --------------------------------------------------------------------------------
+
+    def storm(self, seconds: float, writes: int) -> None:
+        """Writes and faults; meanwhile the reflector is ended, and a reader stands still."""
+        self.server.tell(("storm", seconds, writes))
+        due = self._deeds(time.monotonic(), seconds)
+        while not self.server._pipe.poll(0.05):
+            self.reflector.look()
+            if due and due[0][0] <= time.monotonic():
+                due.pop(0)[1]()
+        for _, act in due:
+            act()
+        self.writes += self.server.hear()
+
+    def _deeds(self, start: float, seconds: float) -> list[tuple[float, Callable[[], object]]]:
+        """What is done during a storm, and when."""
+        rng, stopped = self._rng, self._rng.choice(self.readers)
+        stop = start + rng.uniform(0.1, 0.5) * seconds
+        deeds: list[tuple[float, Callable[[], object]]] = [
+            (start + rng.uniform(0.2, 0.5) * seconds, self.reflector.kill),
+            (stop, stopped.stop),
+            (stop + rng.uniform(0.1, 0.3) * seconds, lambda: stopped.send_signal(signal.SIGCONT)),
+        ]
+        if rng.random() < 0.6:
+            deeds.append((start + rng.uniform(0.6, 0.9) * seconds, self.reflector.drain))
+        return sorted(deeds, key=lambda deed: deed[0])
+
+    # ---- calms ---------------------------------------------------------------------------------
+
+    def calm(self) -> None:
+        """Everything becomes equal, and is compared."""
+        self.server.ask(("calm",))
+        self.compare()
+        restored = self.server.ask(("restore",))
+        if restored is not None:
+            self.restores.append(restored)
+            self._until(lambda: self._all_know(*restored), "a feed does not know of the backup")
+            self.compare()
+
+    def _all_know(self, since: float, _was: int, now: int) -> bool:
+        self.take_log()
+        return all_know(self.asked, since, now)
+
+    def take_log(self) -> None:
+        self.asked += [Asked(*one) for one in self.server.ask(("asked",))]
+
+    def compare(self) -> None:
+        """The cache and the mirrors with the server's state, as soon as they have its version."""
+        state: State = self.server.ask(("state",))
+        wanted = {name: versions(objects) for name, objects in state.items()}
+        start = time.monotonic()
+        self._until(lambda: self._is_there(wanted), f"the cache is not the server's: {self.cache}")
+        self.slowest = max(self.slowest, time.monotonic() - start)
+        for name, objects in state.items():
+            self._compare_objects(name, objects, wanted[name])
+        self._compare_index(state)
+        self._compare_mirrors(state, wanted)
+
+    def _is_there(self, wanted: dict[str, dict[str, int]]) -> bool:
+        self.reflector.look()
+        version = self.server.ask(("bookmark",))
+        with self.cache.snapshot() as now:
+            return all(
+                resource.status.state == "synced"
+                and resource.version == version
+                and {k: int(obj["metadata"]["resourceVersion"]) for k, obj in resource.items()}
+                == wanted[name]
+                for name, resource in ((name, now[named]) for name, named in NAMED.items())
+            )
+
+    def _compare_objects(self, name: str, objects: dict[str, bytes], wanted: Any) -> None:
+        with self.cache.snapshot() as now:
+            found = {
+                key: orjson.dumps(obj.to_dict(), option=orjson.OPT_SORT_KEYS)
+                for key, obj in now[NAMED[name]].items()
+            }
+        different = sorted(key for key in found | objects if found.get(key) != objects.get(key))
+        assert not different, f"{name}: not as at the server: {different[:5]}"
+        self.digests[name] = digest(versions(found))
+        assert self.digests[name] == digest(wanted)
+
+    def _compare_index(self, state: State) -> None:
+        """What the index on nodes finds is what is on them."""
+        nodes: dict[str, list[str]] = {}
+        for key, text in sorted(state["pods"].items()):
+            nodes.setdefault(orjson.loads(text)["spec"]["nodeName"], []).append(key)
+        for node, keys in nodes.items():
+            found = self.cache["pods"].list(fields=f"spec.nodeName={node}")
+            assert keys == [f"{o['metadata']['namespace']}/{o['metadata']['name']}" for o in found]
+
+    def _compare_mirrors(self, state: State, wanted: dict[str, dict[str, int]]) -> None:
+        web = {
+            key: text
+            for key, text in state["pods"].items()
+            if orjson.loads(text)["metadata"]["labels"]["tier"] == "web"
+        }
+        whole = state | {f"pods {chaos_reader.TIER}": web}
+        asked = wanted | {f"pods {chaos_reader.TIER}": versions(web)}
+        for reader in self.readers:
+            reader.tell(asked)
+        self.reports = [reader.hear() for reader in self.readers]
+        for report in self.reports:
+            for which, said in report.items():
+                self._judge(
+                    which, said, {key: digest_of(text) for key, text in whole[which].items()}
+                )
+
+    def _judge(self, which: str, said: Report, wanted: dict[str, bytes]) -> None:
+        assert not said.problems, f"{which}: {said.problems[:5]}"
+        assert said.errors == 0, f"{which}: {said.errors} handler calls raised"
+        different = sorted(k for k in said.digests | wanted if said.digests.get(k) != wanted.get(k))
+        assert said.settled, f"{which}: a mirror is not the server's: {different[:5]}"
+        assert not different, f"{which}: in a mirror other objects stand: {different[:5]}"
+        for back in said.backs:
+            assert self._is_explained(back), f"{which}: a version went back: {back}"
+
+    def _is_explained(self, back: Back) -> bool:
+        """By a backup from before the object's last version, or from before its deletion."""
+        return any(
+            at <= back.seconds and (now < back.was or back.was == back.now)
+            for at, _, now in self.restores
+        )
+
+    def _until(self, fact: Callable[[], bool], otherwise: str) -> None:
+        """Looks whenever something was published, and now and then."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            since = self.cache.latest
+            if fact():
+                return
+            assert time.monotonic() < deadline, otherwise
+            self.cache.wait(since, 0.2)
+
+    # ---- the end ---------------------------------------------------------------------------------
+
+    def finish(self, seconds: float) -> None:
+        """The reflector ends in order; what happened was enough, and nothing was too much."""
+        self.reflector.finish()
+        self.take_log()
+        assert self.server.ask(("total",)) == len(self.asked), "the log of requests has a gap"
+        measured = measure(self.asked, self.reflector.lives)
+        said = logged(self.log)
+        showed, acts = self.server.ask(("faults",))
+        self._tell(measured, said, showed, acts)
+        assert said["checks"] == self.reflector.drains
+        for one in self.asked:
+            assert one.verb != "watch" or "gzip" not in one.encoding, f"a watch in gzip: {one}"
+        self._enough(seconds, measured, said, showed)
+
+    def _enough(self, seconds: float, measured: Measured, said: Any, showed: Any) -> None:
+        for name in ("relists", "410", "fallbacks"):
+            assert said[name], f"no {name}: nothing was tested"
+        assert measured.resumes
+        assert self.reflector.kills
+        assert self.restores
+        least = EACH_MINUTE * seconds / 60 if seconds >= LONG else 0
+        rare = {kind: count for kind, count in showed.items() if count < least}
+        assert not rare, f"too rare: {rare}"
+        assert sum(1 for count in showed.values() if count > 0) > len(showed) / 2, showed
+
+    def _tell(self, measured: Measured, said: Any, showed: Any, acts: Any) -> None:
+        reflector = self.reflector
+        print(
+            f"{self.writes:,} writes; {reflector.kills} kills, {reflector.drains} drains, "
+            f"{len(self.restores)} restored backups; slowest calm {self.slowest:.1f} s\n"
+            f"faults: {sum(showed.values()) - showed[VAIN]:,}: {showed}\n"
+            f"connections: {acts}\n"
+            f"log: {dict(said)}\n"
+            f"requests: {dict(measured.requests)}, {measured.resumes} resumed; at most "
+            f"{measured.row} of a feed without a wait"
+        )
+        for size, most in measured.windows.items():
+            print(
+                f"  in {size:g} s: {most} of a feed (bound {bound(size)}), "
+                f"{measured.together[size]} of all, {measured.documents[size]} documents"
+            )
+        for number, report in enumerate(self.reports):
+            for which, one in report.items():
+                print(
+                    f"reader {number}, {which}: {one.calls:,} calls, {one.lapses} lapses, "
+                    f"{one.tombstones} tombstones, {len(one.backs)} back"
+                )
+        for name, found in self.digests.items():
+            print(f"digest of {name} in {', '.join(CACHED[name])}: {found}")
 
 
-def check(cache: shmcache.Cache, watcher: Watcher, faults: Faults, log: str) -> None:
-    assert sum(faults.met().values()) > 0, "no fault was met, so nothing is proved"
-    longest = watcher.longest_run()
-    assert longest <= IN_A_ROW, f"{longest} requests in a row: a loop"
-    text = Path(log).read_text(encoding="utf-8")
-    assert "a bug" not in text, text[text.index("a bug") - 200 :][:3000]
-    for name in RESOURCES:
-        assert cache[name].status.counters["refused"] == 0, f"{name}: objects were refused"
-        assert cache[name].status.objects > 0, f"{name}: nothing is there, so nothing is proved"
+def run(seconds: float, writes: int, seed: int, *, name: str = "", log: str = "") -> None:
+    """A whole run; AssertionError says what did not hold."""
+    storms = max(1, round(seconds / STORM))
+    with ExitStack() as stack:
+        if not log:
+            log = os.path.join(stack.enter_context(tempfile.TemporaryDirectory()), "reflector.log")
+        chaos = Chaos(stack, seed, name or f"chaos-{os.getpid()}", log)
+        for number in range(storms):
+            share = writes * (number + 1) // storms - writes * number // storms
+            chaos.storm(seconds / storms, share)
+            chaos.calm()
+            print(f"storm {number + 1} of {storms}: {chaos.writes:,} writes, equal", flush=True)
+        chaos.finish(seconds)
 
 
-def report(cache: shmcache.Cache, faults: Faults, watcher: Watcher) -> None:
-    asked = {name: len(records) for name, records in watcher.asked.items()}
-    print(f"requests {asked}, at most {watcher.longest_run()} without a pause")
-    print(f"faults that were met: {faults.met()}")
-    for name in RESOURCES:
-        status = cache[name].status
-        print(f"{name}: {status.objects} objects, {status.counters}")
-
-
-def main(arguments: list[str] | None = None) -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seconds", type=float, default=60, help="of storm, all together")
     parser.add_argument("--writes", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
-    parser.add_argument("--every", type=float, default=1.0, help="seconds from fault to fault")
-    parser.add_argument("--log", help="where the reflector's log lines go")
-    options = parser.parse_args(arguments)
-    print(f"seed {options.seed}", flush=True)
-    chaos(options)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--log", default="", help="where the reflector's log lines go")
+    options = parser.parse_args()
+    seed = options.seed
+    if seed is None:
+        seed = int(os.environ.get("SEED") or random.SystemRandom().getrandbits(32))
+    print(f"SEED={seed}", flush=True)
+    run(options.seconds, options.writes, seed, log=options.log)
+    print("passed")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -505,3 +505,24 @@ def test_a_transform_decides_what_is_stored_and_isolates_what_it_fails_on(
         assert pods.wait_for(server.version, PATIENCE)
         assert "node-9" == pods["prod/web-2"]["node"]
         assert "the transform fails on prod/web-1" in run.end()[1]
+
+
+@pytest.mark.slow
+def test_an_error_in_the_middle_of_a_watch_is_logged_and_counted(
+    server: ApiServer, at: list[str], name: str
+) -> None:
+    fill(server, 1)
+    text = b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"unlucky"}}\n'
+    server.faults.garbage("watch", "pods", text=text, after=2)  # after the object, and its end
+    with (
+        Run("pods", *at) as run,
+        shmcache.attach(name, timeout=PATIENCE) as cache,
+    ):
+        pods = cache["pods"]
+        eventually(lambda: pods.status.counters["errors"] >= 1, "it is not counted")
+        assert pods.wait_synced(PATIENCE)
+        server.create("pods", pod("late"))
+        assert pods.wait_for(server.version, PATIENCE)
+        said = run.end()[1]
+    assert "pods: the watch says ERROR: " in said
+    assert "unlucky" in said

@@ -235,3 +235,27 @@ def test_a_transform_is_imported_where_it_is_named() -> None:
         Plan(name="pods", transform="json:lodas").load_transform()
     with pytest.raises(PlanError, match="no function"):
         Plan(name="pods", transform="json:__name__").load_transform()
+
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def test_the_documentation_has_every_key_and_no_other() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+
+    assert rows == [
+        f"| `{key.name}` | {key.shown} | {key.default or '–'} | {key.meaning} |"
+        for section in (keys.CACHE, keys.MEMORY, keys.REFLECTOR, keys.RESOURCE)
+        for key in section
+    ]
+
+
+def test_the_example_of_the_documentation_is_a_configuration(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    example = text.split("```toml\n")[1].split("```")[0]
+
+    found = of(example, tmp_path)
+
+    assert ["pods", "deployments.apps", "nodes"] == [plan.name for plan in found.plans]
+    assert ("shop", "billing") == found.default_namespaces

@@ -13,8 +13,9 @@
  *     given for (for as long as one generation is asked: later the block may be another).
  *
  * What was found counts only after shmc_pyroot_settle() (V3). A broken offset is "nothing there":
- * either the generation is stale, and settling says so, or look-ups meet it as well. Work is
- * bounded by BUDGET (V4).
+ * either the generation is stale, and settling says so, or look-ups meet it as well. What was
+ * remembered of a generation that proves stale is forgotten: garbage may bear the id of a shape
+ * that is yet to come. Work is bounded by BUDGET (V4).
  */
 #include "pyread.h"
 
@@ -63,6 +64,7 @@ struct shmc_pywhere {
     uint64_t first, last;
     struct head uid[2]; /* "metadata", "uid" */
     uint64_t instance, generation; /* that the answers belong to */
+    bool doubtful; /* what is remembered was read while its generation was taken away */
 };
 
 struct question {
@@ -308,9 +310,9 @@ static bool answer(const struct shmc_span *span, struct group *group, shmc_word 
 }
 
 /* Answers belong to one generation; a shape's id is of one DATA segment. */
-static void forget(struct shmc_pywhere *where, const shmc_pyroot *root)
+static void remember_for(struct shmc_pywhere *where, const shmc_pyroot *root)
 {
-    const bool moved = where->instance != root->instance;
+    const bool moved = where->doubtful || where->instance != root->instance;
 
     if (!moved && where->generation == root->at.generation)
         return;
@@ -326,6 +328,7 @@ static void forget(struct shmc_pywhere *where, const shmc_pyroot *root)
     }
     where->instance = root->instance;
     where->generation = root->at.generation;
+    where->doubtful = false;
 }
 
 static void ask_shard(struct shmc_pywhere *where, const struct shmc_span *span,
@@ -353,7 +356,7 @@ size_t shmc_pywhere_keep(PyObject *object, const shmc_pyroot *root, struct shmc_
 
     assert(count <= SHMC_CHUNK);
     memset(pass, true, sizeof pass);
-    forget(where, root);
+    remember_for(where, root);
     if (where->sharded)
         ask_shard(where, span, entries, column, count, pass);
     for (size_t g = 0; g < where->group_count; g++) {
@@ -370,6 +373,7 @@ size_t shmc_pywhere_keep(PyObject *object, const shmc_pyroot *root, struct shmc_
         if (pass[i])
             entries[kept++] = entries[i];
     }
+    where->doubtful = !shmc_valid(root->reader->reader->super, root->at.generation);
     return kept;
 }
 

@@ -112,13 +112,20 @@ static int allocate(int fd, uint64_t from, uint64_t to)
  * through the arena misses the TLB more than the cache, in every process that maps it. The memory
  * is allocated by now, so this takes no more of it for long. A kernel or a file system that cannot
  * do it leaves the small pages: nothing but speed depends on it.
+ *
+ * Each is touched first. A tmpfs mounted with huge= may have allocated it as one page, not cleared
+ * yet; the kernel (seen: 6.18) then maps it as it is, and clears it at the next fault of anybody,
+ * with all that was written until then.
  */
 static void collapse(const struct shmc_segment *segment, uint64_t from, uint64_t to)
 {
     const uint64_t first = from / HUGE * HUGE, end = to / HUGE * HUGE;
 
-    if (first < end && (uintptr_t)segment->base % HUGE == 0)
-        (void)madvise(segment->base + first, (size_t)(end - first), MADV_COLLAPSE);
+    if (first >= end || (uintptr_t)segment->base % HUGE != 0)
+        return;
+    for (uint64_t at = first; at < end; at += HUGE)
+        (void)*(const volatile uint8_t *)(segment->base + at);
+    (void)madvise(segment->base + first, (size_t)(end - first), MADV_COLLAPSE);
 }
 
 enum shmc_status shmc_segment_extend(struct shmc_segment *segment, uint64_t size)

@@ -140,14 +140,13 @@ static bool own_mounts(void)
     return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
 }
 
-/* In a child with mounts of its own: a file system of 8 MiB. */
-static void fill_file_system(void)
+/* In a child with mounts of its own: a file on a file system with these options. */
+static int file_on(const char *options)
 {
     char directory[] = P_tmpdir "/shmcache-test-XXXXXX";
-    struct shmc_segment segment;
 
     if (mkdtemp(directory) == NULL || !own_mounts() ||
-        mount("none", directory, "tmpfs", 0, "size=8m") != 0) {
+        mount("none", directory, "tmpfs", 0, options) != 0) {
         rmdir(directory);
         _exit(77);
     }
@@ -155,6 +154,14 @@ static void fill_file_system(void)
     umount2(directory, MNT_DETACH);
     rmdir(directory);
     CHECK(fd >= 0);
+    return fd;
+}
+
+static void fill_file_system(void)
+{
+    const int fd = file_on("size=8m");
+    struct shmc_segment segment;
+
     CHECK_EQUAL(SHMC_OK, shmc_segment_map(fd, 64 * MIB, 1, &segment));
     CHECK_EQUAL(SHMC_OK, shmc_segment_extend(&segment, MIB));
     segment.base[MIB - 1] = 1;
@@ -167,18 +174,48 @@ static void fill_file_system(void)
     _exit(0);
 }
 
-static void test_full_file_system_is_an_answer(void)
+/* Where files consist of large pages from the beginning: what is written stays, for everybody. */
+static void write_large_pages(const char *options)
+{
+    const int fd = file_on(options);
+    struct shmc_segment writer, reader;
+
+    CHECK_EQUAL(SHMC_OK, shmc_segment_map(fd, 64 * MIB, 1, &writer));
+    for (uint64_t size = MIB; size <= 24 * MIB; size += 5 * MIB / 2) {
+        const uint64_t before = writer.file_size;
+        CHECK_EQUAL(SHMC_OK, shmc_segment_extend(&writer, size));
+        for (uint64_t at = before; at < size; at += 4096)
+            writer.base[at] = (uint8_t)(1 + at / 4096 % 255);
+        CHECK_EQUAL(SHMC_OK, shmc_segment_map(fd, 64 * MIB, 0, &reader));
+        for (uint64_t at = 0; at < size; at += 4096)
+            CHECK_EQUAL(1 + at / 4096 % 255, reader.base[at]);
+        shmc_segment_unmap(&reader);
+    }
+    _exit(0);
+}
+
+static void write_always(void)
+{
+    write_large_pages("size=64m,huge=always");
+}
+
+static void write_within_size(void)
+{
+    write_large_pages("size=64m,huge=within_size");
+}
+
+static void in_a_child(void (*what)(void), const char *name)
 {
     int status = 0;
     const pid_t child = fork();
 
     CHECK(child >= 0);
     if (child == 0)
-        fill_file_system();
+        what();
     CHECK_EQUAL((uint64_t)child, (uint64_t)waitpid(child, &status, 0));
     CHECK(WIFEXITED(status));
     if (WEXITSTATUS(status) == 77)
-        printf("not tested: a full file system (no mount of our own)\n");
+        printf("not tested: %s (no mount of our own)\n", name);
     else
         CHECK_EQUAL(0, WEXITSTATUS(status));
 }
@@ -295,7 +332,9 @@ int main(void)
     test_grows_under_the_map();
     test_large_pages();
     test_refuses_what_cannot_be();
-    test_full_file_system_is_an_answer();
+    in_a_child(fill_file_system, "a full file system");
+    in_a_child(write_always, "a file system of large pages");
+    in_a_child(write_within_size, "a file system of large pages where they fit");
     test_other_failure_keeps_errno_and_gives_back();
     test_signals_do_not_stop_growth();
     test_lock_belongs_to_the_description();

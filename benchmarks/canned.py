@@ -167,11 +167,11 @@ class Canned:
     """The server's state: bodies, events, open watches by client, and who asked what."""
 
     def __init__(self, count: int, how: str) -> None:
-        pods = [] if how == HUGE else ordered(count)
+        self._pods = [] if how == HUGE else ordered(count)
         self._how = how
-        self._bodies = Bodies(pods)
+        self._bodies = Bodies(self._pods)
         self._huge = HugeBody(count) if how == HUGE else None
-        self._events = Events(pods)
+        self._events: Events | None = None  # made when they are asked for
         self._watches: dict[str, tuple[socket.socket, threading.Event]] = {}
         self._asked: dict[str, list[Asked]] = collections.defaultdict(list)
         self._changed = threading.Condition()
@@ -196,6 +196,7 @@ class Canned:
             if not self._changed.wait_for(lambda: client in self._watches, 60):
                 raise TimeoutError(f"{client} has no watch")
         sock, _ = self._watches[client]
+        self._events = self._events or Events(self._pods)
         began = time.monotonic()
         for piece in self._events.pieces(count):
             sock.sendall(piece)

@@ -72,7 +72,7 @@ class Race:
 
 
 def _events(quick: bool) -> list[Row]:
-    turns, count = (3, 2 * PODS) if quick else (5, 10 * PODS)
+    turns, count = (2, 2 * PODS) if quick else (5, 10 * PODS)
     races = {name: Race() for name in ("idle", "one", "all", "hand", "informer")}
     with contextlib.ExitStack() as stack:
         enter = stack.enter_context
@@ -194,7 +194,7 @@ def _lists(quick: bool) -> list[Row]:
     for how in (canned.PAGED, canned.WHOLE):
         with serving(PODS, how) as server:
             slow = how == canned.WHOLE and not quick
-            rows.append(_list(server, how, 2 if quick else 5, informer=slow))
+            rows.append(_list(server, how, 1 if quick else 5, informer=slow))
     return rows
 
 

@@ -196,7 +196,8 @@ class Feed:
                 logger.log(level, "%s: %s", parts.label, message)
 
     def _list(self, action: events.List) -> Event:
-        self.parts.pace.wait(self._stop)
+        if not action.options.continue_token:  # further pages come one by one, as the server can
+            self.parts.pace.wait(self._stop)
         self._counters.lists += 1
         try:
             with self.parts.source.page(action.options) as page:

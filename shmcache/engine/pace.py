@@ -1,7 +1,9 @@
 """How fast requests may start, whoever wants them: a bucket of tokens that all feeds share.
 
 A hundred resources that start at once, or all lose their server at once, come one after another.
-What a feed waits for its own failures is the reflector's business and comes on top.
+What a feed waits for its own failures is the reflector's business and comes on top. The further
+pages of a list take no tokens: a list of 100,000 objects has 200 of them, each asked for when the
+one before has come.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from shmcache.engine.plans import Plan
 from shmcache.engine.standing import Standing
 from shmcache.engine.timing import Timing
 from shmcache.engine.transforms import Transforming
+from shmcache.errors import CacheFull
 from shmcache.reflector import Reflector, ReflectorSettings
 from shmcache.source.base import SourceFailed
 from shmcache.writer import Writer
@@ -46,11 +47,19 @@ class Kept:
         self._lock = threading.Lock()
         self.standing = Standing(plan.max_age, partial(self._publish, writer), time.monotonic)
 
-    def _publish(self, writer: Writer, state: int, reason: str) -> None:
+    def _publish(self, writer: Writer, state: int, reason: str) -> bool:
+        """Whether readers see it. In a full arena they may not yet: it is tried again."""
+        try:
+            writer.set_state(self.plan.name, state, reason=reason)
+        except CacheFull as error:
+            logger.warning(
+                "%s: no room to say that it is %s: %s", self.plan.name, states.NAMES[state], error
+            )
+            return False
         logger.info(
             "%s: %s%s", self.plan.name, states.NAMES[state], f" ({reason})" if reason else ""
         )
-        writer.set_state(self.plan.name, state, reason=reason)
+        return True
 
     def newly_refused(self, writer: Writer) -> int:
         """Objects that the writer refused since this was asked last, by whichever feed."""

@@ -31,8 +31,8 @@ _WORST_FIRST = (
 GRACE = 5.0
 """Longer than the first two delays of the backoff; readers see the age grow meanwhile."""
 
-Publish = Callable[[int, str], None]
-"""Is told the state that readers are to see, and the reason."""
+Publish = Callable[[int, str], bool]
+"""Is told the state that readers are to see, and the reason; whether they see it now."""
 
 
 @dataclass(slots=True)
@@ -133,8 +133,7 @@ class Standing:
         feed, state, reason = min(each, key=lambda found: _WORST_FIRST.index(found[1]))
         if feed and reason:
             reason = f"namespace {feed}: {reason}"
-        if (state, reason) != self._published:
-            self._publish(state, reason)
+        if (state, reason) != self._published and self._publish(state, reason):
             self._published = (state, reason)
 
 

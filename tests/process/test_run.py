@@ -220,6 +220,51 @@ WIDGETS: Object = {
 }
 
 
+def crd(number: int) -> Object:
+    name = f"things{number}"
+    return {
+        "metadata": {"name": f"{name}.group{number}.example.com"},
+        "spec": WIDGETS["spec"]
+        | {
+            "group": f"group{number}.example.com",
+            "names": {"plural": name, "singular": f"thing{number}", "kind": f"Thing{number}"},
+        },
+    }
+
+
+@pytest.mark.slow
+def test_a_hundred_resources_start_one_after_another_and_need_little(
+    server: ApiServer, at: list[str], name: str, tmp_path: Path
+) -> None:
+    names = [f"things{number}.group{number}.example.com" for number in range(100)]
+    for number in range(100):
+        server.create("customresourcedefinitions", crd(number))
+    server.create(names[7], {"metadata": {"name": "t", "namespace": "prod"}})
+    broken = names[::10]
+    for each in broken:
+        server.faults.error(403, resource=each, times=None)
+    config = tmp_path / "hundred.toml"
+    tables = "".join(f'[resources."{each}"]\n' for each in names)
+    config.write_text(f"requests_per_second = 40\n{tables}")
+
+    with Run("--config", str(config), *at) as run, shmcache.attach(name, timeout=PATIENCE) as cache:
+        for each in names:
+            if each not in broken:
+                assert cache[each].wait_synced(PATIENCE), each
+        assert ["prod/t"] == list(cache[names[7]])
+        for each in broken:
+            eventually(lambda each=each: cache[each].status.state == "retrying", each)  # type: ignore[misc]
+        about = Path(f"/proc/{run.process.pid}/status").read_text(encoding="ascii")
+        lines = dict(line.split(":", 1) for line in about.splitlines())
+        assert 100 + 10 > int(lines["Threads"])
+        assert 150 << 10 > int(lines["VmHWM"].split()[0])
+        times = [one.seconds for one in server.log if one.verb in {"list", "watch"}]
+        busiest = max(sum(start <= other < start + 1 for other in times) for start in times)
+        # a second's worth and a burst; a pass that is refused asks twice without a pause
+        assert 40 + 10 + len(broken) >= busiest
+        assert 0 == run.end()[0]
+
+
 @pytest.mark.slow
 def test_a_relist_in_which_nothing_changed_wakes_nobody(
     server: ApiServer, at: list[str], name: str
@@ -379,6 +424,34 @@ def test_it_drains_when_it_is_told_to_end(
         eventually(lambda: server.open_watches == 0, "a watch stays open")
     with pytest.raises(shmcache.SegmentNotFound):
         shmcache.attach(name)
+
+
+@pytest.mark.slow
+def test_it_drains_while_its_server_says_nothing(
+    server: ApiServer, at: list[str], name: str
+) -> None:
+    server.faults.half_open("list", times=None)
+    server.faults.half_open("watch", times=None)
+    with Run("pods", "nodes", *at) as run, shmcache.attach(name, timeout=PATIENCE) as cache:
+        eventually(lambda: 2 <= sum(server.requests.values()), "it asks for nothing")
+        assert not cache["pods"].status.synced
+
+        code, said = run.end()
+
+        assert 0 == code, said
+        assert "not everything ended" not in said
+
+
+@pytest.mark.slow
+def test_a_second_signal_ends_it_at_once(at: list[str], name: str) -> None:
+    with Run("pods", *at) as run, shmcache.attach(name, timeout=PATIENCE):
+        run.process.send_signal(signal.SIGSTOP)  # both signals are there before it acts on one
+        run.process.send_signal(signal.SIGTERM)
+        run.process.send_signal(signal.SIGINT)
+
+        code, _ = run.end(signal.SIGCONT)
+
+        assert code in {128 + signal.SIGTERM, 128 + signal.SIGINT}
 
 
 @pytest.mark.slow

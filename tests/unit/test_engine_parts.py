@@ -99,8 +99,14 @@ class Readers:
     def __init__(self, *feeds: str) -> None:
         self.clock = ManualClock()
         self.seen: list[tuple[int, str]] = []
-        self.standing = Standing(90.0, lambda *what: self.seen.append(what), self.clock)
+        self.full = False
+        self.standing = Standing(90.0, self._publish, self.clock)
         self.standing.join(feeds or ("",))
+
+    def _publish(self, state: int, reason: str) -> bool:
+        if not self.full:
+            self.seen.append((state, reason))
+        return not self.full
 
 
 def test_a_relist_behind_a_good_state_is_not_published() -> None:
@@ -111,6 +117,20 @@ def test_a_relist_behind_a_good_state_is_not_published() -> None:
         standing.report("", state, "")
 
     assert [(states.LISTING, ""), (states.SYNCED, "")] == readers.seen
+
+
+def test_what_could_not_be_said_is_said_later() -> None:
+    readers = Readers()
+    standing = readers.standing
+    standing.report("", states.SYNCED, "")
+    readers.full = True
+    standing.exceeded("", "the arena is full")
+    assert states.SYNCED == standing.current[0]
+
+    readers.full = False
+    standing.look()
+
+    assert [states.SYNCED, states.EXCEEDED] == [state for state, _ in readers.seen]
 
 
 def test_a_resource_is_as_good_as_the_worst_of_its_namespaces() -> None:

@@ -49,7 +49,8 @@ class Opener:
 def reflect(pipe: Pipe, name: str, url: str) -> None:
     """Starts at the parent's word, answers when all is synced, and then to commands:
 
-    ("stats",): the writer's statistics, CPU and memory; ("settle",): the same after a collection.
+    ("cpu",): its CPU time; ("stats",): memory and the writer's statistics; ("settle",): the same
+    after a collection.
     """
     from shmcache.engine.engine import Engine
     from shmcache.engine.plans import Plan
@@ -68,7 +69,11 @@ def reflect(pipe: Pipe, name: str, url: str) -> None:
         pipe.answer(None)
         try:
             while True:
-                if pipe.next() == ("settle",):
+                command = pipe.next()
+                if command == ("cpu",):
+                    pipe.answer(time.process_time())
+                    continue
+                if command == ("settle",):
                     gc.collect()
                 pipe.answer({**writer.stats(), **own()})
         finally:
@@ -80,7 +85,6 @@ def own() -> dict[str, float]:
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     kib = {name: int(status[name].split()[0]) << 10 for name in ("VmHWM", "VmRSS", "RssShmem")}
     return {
-        "cpu": time.process_time(),
         "peak": kib["VmHWM"],
         "resident": kib["VmRSS"],
         "shared": kib["RssShmem"],
@@ -111,6 +115,9 @@ class Worker:
         if resource == RESOURCE and not self.registration.wait_synced(READY_S):
             raise TimeoutError(f"{resource} is not synced")
 
+    def cpu(self) -> float:
+        return time.process_time()
+
     def expect(self, version: str) -> None:
         self._reached.clear()
         self._target = version
@@ -124,7 +131,7 @@ class Worker:
 
 def work(pipe: Pipe, name: str) -> None:
     """A worker that answers to commands: ("handle", resource), ("expect", version), ("own",),
-    and ("reached",) with the time when the handler had the expected version."""
+    ("cpu",), and ("reached",) with the time when the handler had the expected version."""
     worker = Worker(name)
     pipe.answer("ready")
     while True:

@@ -129,9 +129,9 @@ class Ours:
         return time.monotonic()
 
     def _spent(self) -> dict[str, float]:
-        workers = [own["cpu"] for each in self._workers for own in ask(each, "own")]
+        workers = [cpu for each in self._workers for cpu in ask(each, "cpu")]
         return {
-            "reflector": ask(self._reflector, "stats")[0]["cpu"],
+            "reflector": ask(self._reflector, "cpu")[0],
             "workers": sum(workers),
             "server": self._server.ask("cpu"),
         }
@@ -143,11 +143,11 @@ def reached(children: Children) -> list[float]:
 
 def _peer(race: Race, server: Server, client: str, peer: Children, count: int) -> None:
     ask(peer, "expect", server.versions(count))
-    before = ask(peer, "own")[0]["cpu"]
+    before = ask(peer, "cpu")[0]
     began = server.ask("send", client, count)
     ended = max(reached(peer))
     race.rates.append(count / (ended - began))
-    cost = (ask(peer, "own")[0]["cpu"] - before) / count * 1e6
+    cost = (ask(peer, "cpu")[0] - before) / count * 1e6
     race.costs.setdefault("peer", []).append(cost)
 
 

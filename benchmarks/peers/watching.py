@@ -1,6 +1,6 @@
 """What follows a server without us: by hand (urllib3, orjson, a dict), and a SharedInformer.
 
-Both are commanded like our workers: ("expect", version), ("reached",) and ("own",).
+Both are commanded like our workers: ("expect", version), ("reached",), ("own",) and ("cpu",).
 """
 
 from __future__ import annotations
@@ -142,5 +142,7 @@ def _obey(pipe: Pipe, peer: Any) -> None:
         command, *arguments = pipe.next()
         if command == "own":
             pipe.answer({**own(), "calls": peer.calls})
+        elif command == "cpu":
+            pipe.answer(time.process_time())
         else:
             pipe.answer(getattr(peer, command)(*arguments))

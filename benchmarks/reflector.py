@@ -311,7 +311,8 @@ def _memory(quick: bool) -> Row:
         must=f"≤ final + {show_bytes(PEAK_MAX)}",
         met=over <= PEAK_MAX,
         note=f"{show_bytes(over)} over; of the final, shared {show_bytes(found['shared'])}; "
-        f"private {show_bytes(found['private'])}; {took:.3g} s",
+        f"private {show_bytes(found['private'])}, of which tables "
+        f"{show_bytes(found['private_bytes'])}; {took:.3g} s",
     )
 
 

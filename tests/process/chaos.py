@@ -13,7 +13,6 @@ line is "passed"; anything else is a failure.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import random
 import signal
@@ -24,8 +23,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+import chaos_history
 import chaos_reader
 import orjson
+from chaos_history import Sample, digest, versions, versions_in, versions_of
 from chaos_proof import Asked, Measured, all_know, bound, measure
 from chaos_reader import Back, Report, digest_of
 from chaos_reflector import Reflector, logged
@@ -41,18 +42,8 @@ STORM = 40.0
 LONG = 120.0
 """A run of so many seconds must have met every kind of fault, and this often each minute:"""
 EACH_MINUTE = 2
-
-
-def versions(objects: dict[str, bytes]) -> dict[str, int]:
-    return {
-        key: int(orjson.loads(text)["metadata"]["resourceVersion"]) for key, text in objects.items()
-    }
-
-
-def digest(versions: dict[str, int]) -> str:
-    """Of (namespace, name, resourceVersion), in the order of the keys."""
-    rows = sorted((*key.split("/"), version) for key, version in versions.items())
-    return hashlib.sha256(repr(rows).encode()).hexdigest()
+FEW = 6
+"""A shorter one must have met more kinds."""
 
 
 class Chaos:
@@ -65,7 +56,7 @@ class Chaos:
         self.reports: list[dict[str, Report]] = []
         self.digests: dict[str, str] = {}
         self.slowest = 0.0
-        self.writes = self.stops = 0
+        self.writes = self.samples = 0
         self._rng = random.Random(f"{seed} chaos")
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-"))
         self.server = stack.enter_context(
@@ -75,6 +66,8 @@ class Chaos:
         with open(configuration, "w", encoding="utf-8") as file:
             file.write(CONFIGURATION.format(name=name, kubeconfig=self.server.hear()))
         stack.callback(Place(name).unlink)
+        self._base = versions_of(self.server.ask(("state",)))
+        self.server.ask(("written",))
         open(log, "wb").close()
         self.reflector = Reflector(configuration, log)
         stack.callback(self.reflector.abandon)
@@ -91,13 +84,26 @@ class Chaos:
         """Writes and faults; meanwhile the reflector is ended, and a reader stands still."""
         self.server.tell(("storm", seconds, writes))
         due = self._deeds(time.monotonic(), seconds)
+        samples: list[Sample] = []
         while not self.server._pipe.poll(0.05):
             self.reflector.look()
+            samples += self._samples()
             if due and due[0][0] <= time.monotonic():
                 due.pop(0)[1]()
         for _, act in due:
             act()
         self.writes += self.server.hear()
+        self.samples += len(samples)
+        chaos_history.check(self._base, self.server.ask(("written",)), samples)
+
+    def _samples(self) -> list[Sample]:
+        """What the cache shows now."""
+        with self.cache.snapshot() as now:
+            return [
+                Sample(name, int(version), versions_in(now[named]))
+                for name, named in NAMED.items()
+                if (version := now[named].version)
+            ]
 
     def _deeds(self, start: float, seconds: float) -> list[tuple[float, Callable[[], object]]]:
         """What is done during a storm, and when."""
@@ -123,6 +129,7 @@ class Chaos:
             self.restores.append(restored)
             self._until(lambda: self._all_know(*restored), "a feed does not know of the backup")
             self.compare()
+        self.server.ask(("written",))
 
     def _all_know(self, since: float, _was: int, now: int) -> bool:
         self.take_log()
@@ -134,7 +141,7 @@ class Chaos:
     def compare(self) -> None:
         """The cache and the mirrors with the server's state, as soon as they have its version."""
         state: State = self.server.ask(("state",))
-        wanted = {name: versions(objects) for name, objects in state.items()}
+        wanted = self._base = versions_of(state)
         start = time.monotonic()
         self._until(lambda: self._is_there(wanted), f"the cache is not the server's: {self.cache}")
         self.slowest = max(self.slowest, time.monotonic() - start)
@@ -150,8 +157,7 @@ class Chaos:
             return all(
                 resource.status.state == "synced"
                 and resource.version == version
-                and {k: int(obj["metadata"]["resourceVersion"]) for k, obj in resource.items()}
-                == wanted[name]
+                and versions_in(resource) == wanted[name]
                 for name, resource in ((name, now[named]) for name, named in NAMED.items())
             )
 
@@ -243,13 +249,14 @@ class Chaos:
         least = EACH_MINUTE * seconds / 60 if seconds >= LONG else 0
         rare = {kind: count for kind, count in showed.items() if count < least}
         assert not rare, f"too rare: {rare}"
-        assert sum(1 for count in showed.values() if count > 0) > len(showed) / 2, showed
+        assert sum(1 for count in showed.values() if count > 0) > FEW, showed
 
     def _tell(self, measured: Measured, said: Any, showed: Any, acts: Any) -> None:
         reflector = self.reflector
         print(
             f"{self.writes:,} writes; {reflector.kills} kills, {reflector.drains} drains, "
-            f"{len(self.restores)} restored backups; slowest calm {self.slowest:.1f} s\n"
+            f"{len(self.restores)} restored backups; slowest calm {self.slowest:.1f} s; "
+            f"{self.samples:,} states seen, each of them true\n"
             f"faults: {sum(showed.values()) - showed[VAIN]:,}: {showed}\n"
             f"connections: {acts}\n"
             f"log: {dict(said)}\n"

@@ -9,12 +9,14 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import orjson
+from chaos_history import Written
 from chaos_weather import Weather
 from chaos_world import CACHED, NAMESPACES, TOKEN, Writes
 
 from shmcache.testing import ApiServer
 from shmcache.testing.apiserver.loop import Record
 from shmcache.testing.apiserver.store import Backup
+from shmcache.testing.apiserver.stored import Change
 
 TICK = 0.01
 ASK_EVERY, BLOW_EVERY = 0.12, 0.5
@@ -39,6 +41,20 @@ class Stage:
         self._writes.define()
         self._writes.fill()
         self._weather.begin()
+        self._written: list[Written] = []
+        self._keep_writes()
+
+    def _keep_writes(self) -> None:
+        store = self._server._store
+        apply = store._apply
+
+        def kept(resource: str, change: Change) -> None:
+            apply(resource, change)
+            if resource in CACHED:
+                is_there = change.new is not None
+                self._written.append(Written(resource, change.version, change.key, is_there))
+
+        vars(store)["_apply"] = kept
 
     # ---- the storm -----------------------------------------------------------------------------
 
@@ -137,6 +153,11 @@ class Stage:
             }
             for name, namespaces in CACHED.items()
         }
+
+    def written(self) -> list[Written]:
+        """Every write of what is cached since the last time, in their order."""
+        taken, self._written = self._written, []
+        return taken
 
     def asked(self) -> list[tuple[float, str, str, str, dict[str, str], str]]:
         """Requests since the last time; fails if some were forgotten meanwhile."""

@@ -104,6 +104,9 @@ class Weather:
             "5xx of a proxy": lambda name: faults.error(
                 rng.choice((500, 502, 503, 504)), ANY, name, times=rng.randrange(1, 3)
             ),
+            "5xx storm": lambda name: faults.error(
+                rng.choice((500, 502, 503, 504)), ANY, name, times=rng.randrange(9, 18)
+            ),
             "5xx of the server": refuse(lambda: failures.internal_error("chaos")),
             "not ready": refuse(lambda: failures.not_ready(1)),
             "401": lambda name: faults.unauthorized(ANY, name),

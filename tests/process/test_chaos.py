@@ -14,4 +14,4 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("seed", [7, SEED])
 def test_a_short_storm(seed: int, name: str, tmp_path: Path) -> None:
-    chaos.run(8.0, 3_000, seed, name=name, log=str(tmp_path / "reflector.log"))
+    chaos.run(9.0, 3_000, seed, name=name, log=str(tmp_path / "reflector.log"))

@@ -70,8 +70,8 @@ class Feed:
         self._whole = False  # what is added from here on is news
         self.lapses = 0
         self._match = match
-        self._prefix = None if namespace is None else namespace + "/"
-        self._plain = match is None and namespace is None and shard is None
+        self._prefix = namespace + "/" if namespace else None
+        self._plain = match is None and not namespace and shard is None
         self._ended: dict[str, str | None] = {}  # key, uid: whose end was told, alone
         known.join(self)
 
@@ -84,9 +84,9 @@ class Feed:
     def drain(self) -> Iterator[Told]:
         """All there is to be told now. What was yielded last counts as told at the next step."""
         while True:
-            batch = self.known.take(self)
-            self.root = batch.root
             try:
+                batch = self.known.take(self)
+                self.root = batch.root
                 if batch.deltas is None:
                     yield from self._difference(batch)
                 elif batch.deltas:
@@ -269,8 +269,14 @@ class Feed:
         """Some objects told so far, as updates without a change, and the key to go on after.
 
         None behind the last one. Where something new is to be told first there is nothing, and
-        the key is the same: drain() comes first.
+        the key is the same: drain() comes first. So it is where the writer needed the memory.
         """
+        try:
+            return self._page(after, limit)
+        except StaleObjectError:
+            return [], after
+
+    def _page(self, after: str, limit: int) -> tuple[list[Told], str | None]:
         batch = self.known.take(self)
         if batch.deltas is None or batch.deltas:
             return [], after

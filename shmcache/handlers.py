@@ -14,7 +14,7 @@ import os
 import threading
 import time
 
-from shmcache.errors import ClosedError, StaleObjectError
+from shmcache.errors import ClosedError, ForkedError, StaleObjectError
 from shmcache.feed import ADD, DELETE, KIND_NAMES, UPDATE
 
 TYPE_CHECKING = False
@@ -76,13 +76,13 @@ class Registration:
         self._informer = informer
         self._wanted = wanted
         self._removed = False
-        self._counts = [0, 0, 0]
-        self.errors = 0
-        """Handler calls that raised."""
         self._reset()
 
     def _reset(self) -> None:
         """As it is before it ran: nothing was told in this process."""
+        self._counts = [0, 0, 0]
+        self.errors = 0
+        """Handler calls that raised."""
         self._pid = os.getpid()
         self._feed: Feed | None = None
         self._thread: threading.Thread | None = None
@@ -117,11 +117,13 @@ class Registration:
     @property
     def handled(self) -> int:
         """Handler calls that came to an end, be it by raising."""
+        self._here()
         return sum(self._counts)
 
     @property
     def counts(self) -> dict[str, int]:
         """How often it was told ADDED, MODIFIED and DELETED."""
+        self._here()
         return dict(zip(KIND_NAMES, self._counts, strict=True))
 
     @property
@@ -134,12 +136,12 @@ class Registration:
     def has_synced(self) -> bool:
         """Whether this registration was told of the whole first content of its resource (G12)."""
         self._here()
-        return self._synced.is_set()
+        return self._synced.is_set() and not self._failed()
 
     def wait_synced(self, timeout: float | None = None) -> bool:
         """Waits until has_synced; False if `timeout` seconds passed, or it ended before."""
         self._here()
-        return self._synced.wait(timeout) and self._synced.is_set() and not self._failed()
+        return self._synced.wait(timeout) and not self._failed()
 
     def _failed(self) -> bool:
         return self._feed is None or not self._feed.synced
@@ -154,6 +156,7 @@ class Registration:
         if not self._removed:
             self._removed = True
             self._informer.forget(self)
+            self._stop()
         if not wait or self._thread is None or self._thread is threading.current_thread():
             return True
         return self._ended.wait(timeout)
@@ -177,16 +180,24 @@ class Registration:
         return self._removed or self._informer.stopping
 
     def _run(self, feed: Feed) -> None:
+        pid = os.getpid()
         try:
             while not self._stopped():
                 if self._tell(feed, feed.drain()):
                     self._drained(feed)
+        except ForkedError:
+            return  # a handler forked, and this is the child: nothing here is its own (G19)
         except ClosedError:
             if not self._stopped():
                 raise
         finally:
-            feed.close()
-            feed.rest()
+            if pid == os.getpid():
+                self._informer.leave(feed)
+                self._end()
+
+    def _stop(self) -> None:
+        """The cache is closed: what never ran has ended."""
+        if self._thread is None:
             self._end()
 
     def _end(self) -> None:
@@ -208,8 +219,10 @@ class Registration:
 
     def _resync(self, feed: Feed) -> None:
         """One page of what it knows, once more; the next one after what came meanwhile (G15)."""
-        found, self._resync_after = feed.replay(self._resync_after or "", REPLAY_PAGE)
-        self._tell(feed, iter(found))
+        after = self._resync_after or ""
+        found, self._resync_after = feed.replay(after, REPLAY_PAGE)
+        if not self._tell(feed, iter(found)):
+            self._resync_after = after  # its objects went stale
         if self._resync_after is None:
             self._resync_at = self._informer.clock() + (self._wanted.resync or 0)
 
@@ -237,12 +250,12 @@ class Registration:
                 if self._stopped():
                     return False  # close() took its objects away
                 self._failed_on(kind, keyed, error)
-            except Exception as error:  # noqa: BLE001 - the handler is not ours (G14)
+            except BaseException as error:  # noqa: BLE001 - not ours: sys.exit() as well (G14)
                 self._failed_on(kind, keyed, error)
             counts[kind] += 1
         return True
 
-    def _failed_on(self, kind: int, keyed: Keyed, error: Exception) -> None:
+    def _failed_on(self, kind: int, keyed: Keyed, error: BaseException) -> None:
         self.errors += 1
         import logging
 

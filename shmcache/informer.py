@@ -24,23 +24,26 @@ class Informer:
         self.cache = cache
         self.clock = monotonic
         self.registrations: list[Registration] = []
+        self._resets: dict[int, threading.RLock] = {}
         self._reset()
 
     def _reset(self) -> None:
-        self._pid = os.getpid()
         self._lock = threading.RLock()
         self.known = KnownResources(self.cache)
         self.started = False
         self.stopping = False
         self.on_stop: list[Callable[[], object]] = []
+        self._pid = os.getpid()  # last: who sees it finds the rest
 
     def here(self) -> None:
         """In a child of fork() nothing runs, no lock is held, and nothing was told yet (G19)."""
         if self._pid == os.getpid():
             return
-        self._reset()
-        for registration in self.registrations:
-            registration._reset()  # noqa: SLF001 - the other half of this
+        with self._resets.setdefault(os.getpid(), threading.RLock()):  # a child's own, open
+            if self._pid != os.getpid():
+                for registration in self.registrations:
+                    registration._reset()  # noqa: SLF001 - the other half of this
+                self._reset()
 
     # ---- registrations -------------------------------------------------------------------------
 
@@ -73,6 +76,13 @@ class Informer:
                 known, mark, match=wanted.match, namespace=wanted.namespace, shard=wanted.shard
             )
 
+    def leave(self, feed: Feed) -> None:
+        """A feed has ended: what was kept for it alone is freed."""
+        feed.close()
+        feed.rest()
+        with self._lock:
+            self.known.drop_empty()
+
     def _start(self, registration: Registration) -> None:
         registration._start(self.feed(registration._wanted))  # noqa: SLF001
 
@@ -98,8 +108,7 @@ class Informer:
             for tell in self.on_stop:
                 tell()
             for registration in self.registrations:
-                if registration._thread is None:  # noqa: SLF001
-                    registration._end()  # noqa: SLF001
+                registration._stop()  # noqa: SLF001
 
     def join(self, timeout: float | None = None) -> bool:
         """Waits until no handler runs; False if `timeout` seconds passed before."""

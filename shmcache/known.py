@@ -87,7 +87,9 @@ class Known:
         with self._lock:
             root, number = self._cache.look(self.resource)
             known = self.map
-            if known.instance not in {0, root.instance} and not self._listed(root, number):
+            if number < 0 or (
+                known.instance not in {0, root.instance} and not self._listed(root, number)
+            ):
                 return self._nothing(feed, root, number)
             known.advance(root, number)
             batch = Batch(root, number, known.offset)
@@ -104,7 +106,7 @@ class Known:
     @staticmethod
     def _listed(root: _hot.Root, number: int) -> bool:
         """Whether the resource is whole in a new instance: before, nothing is told of it."""
-        return number >= 0 and has_content(root.record(number))
+        return has_content(root.record(number))
 
     @staticmethod
     def _nothing(feed: Feed, root: _hot.Root, number: int) -> Batch:

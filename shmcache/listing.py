@@ -58,7 +58,7 @@ class Selection:
         self.fields = fields
         self.shard = shard
         exact = fields.exact("metadata.namespace") if fields else None
-        self.namespace = exact or None if namespace is None else namespace
+        self.namespace = namespace or exact or None
         self.prefix = None if self.namespace is None else self.namespace + "/"  # of the keys
         groups = (*_label_groups(labels), *_field_groups(fields))
         self.simple = not shard and sum(len(tests) for _, tests in groups) == 1

@@ -248,12 +248,17 @@ class Cache:
     @property
     def informer(self) -> Informer:
         """What runs the registrations; made when first asked for."""
-        if self._informer is None:
-            from shmcache.informer import Informer
+        found = self._informer or self._make_informer()
+        found.here()
+        return found
 
-            self._informer = Informer(self)
-        self._informer.here()
-        return self._informer
+    def _make_informer(self) -> Informer:
+        from shmcache.informer import Informer
+
+        with self._locks.setdefault(os.getpid(), RLock()):
+            if self._informer is None:
+                self._informer = Informer(self)
+            return self._informer
 
     def look(self, resource: str) -> tuple[_hot.Root, int]:
         """The latest state, and the resource's number there: -1 if a new instance has none."""

@@ -64,10 +64,11 @@ class CachedResource(Fresh):
     ) -> Views:
         """The selected objects of one state, in key order; `limit` of them behind `after`.
 
-        `labels` is a selector, its text, or a dict; `fields` a selector or its text, of any paths;
-        `shard` (i, n) the i-th of n shards by UID. The best index is found: see explain(). To go
-        on, pass the key of the last one as `after`, within one snapshot. `max_age`: see too_old();
-        what is too old raises CacheTooOld, or is what `fallback()` gives.
+        No namespace, or "", is all. `labels` is a selector, its text, or a dict; `fields` a
+        selector or its text, of any paths; `shard` (i, n) the i-th of n shards by UID. The best
+        index is found: see explain(). To go on, pass the key of the last one as `after`, within one
+        snapshot. `max_age`: see too_old(); what is too old raises CacheTooOld, or is what
+        `fallback()` gives.
         """
         error = None if max_age is None else self.too_old(max_age, busy=busy)
         if error is not None:
@@ -76,7 +77,7 @@ class CachedResource(Fresh):
             instead: Views = fallback()
             return instead
         if labels is None and fields is None and shard is None:
-            prefix = None if namespace is None else namespace + "/"
+            prefix = namespace + "/" if namespace else None
             found: Views = self.scan(prefix=prefix, after=after, limit=limit, want="values")
             return found
         selected: Views = _listing.select(self, (namespace, labels, fields, shard), after, limit)

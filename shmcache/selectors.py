@@ -107,8 +107,8 @@ class LabelSelector(Selector):
     def matches(self, obj: Any) -> bool:
         """Whether an object's metadata.labels meet all requirements."""
         metadata = obj.get("metadata")
-        found = None if metadata is None else metadata.get("labels")
-        return self.matches_labels({} if found is None else found)
+        found: Any = None if metadata is None else metadata.get("labels")
+        return self.matches_labels(found if _is_object(found) else {})
 
     def matches_labels(self, found: Mapping[str, Any]) -> bool:
         """Whether these labels meet all requirements."""
@@ -119,9 +119,9 @@ def _label_test(requirement: Requirement) -> Test:
     key, operator = requirement.key, requirement.operator
     values = frozenset(requirement.values)
     if operator in {labels.EQUALS, labels.DOUBLE_EQUALS, labels.IN}:
-        return lambda found: found.get(key) in values
+        return lambda found: isinstance(value := found.get(key), str) and value in values
     if operator in {labels.NOT_EQUALS, labels.NOT_IN}:
-        return lambda found: found.get(key) not in values
+        return lambda found: not (isinstance(value := found.get(key), str) and value in values)
     if operator == labels.EXISTS:
         return lambda found: key in found
     if operator == labels.NOT_EXISTS:

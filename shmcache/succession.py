@@ -14,7 +14,7 @@ import time
 from shmcache import states
 from shmcache._native import lib
 from shmcache.attachment import Attachment
-from shmcache.errors import LayoutMismatch, SegmentNotFound
+from shmcache.errors import LayoutMismatch, SegmentNotFound, ShmCacheError, UntrustedSegment
 from shmcache.notice import Notice
 
 TYPE_CHECKING = False
@@ -36,6 +36,8 @@ class Succession:
         self._place = place
         self._candidate: _hot.Reader | None = None
         self._seen = 0
+        self._refused = 0  # an instance that we could not attach to, and when to try again
+        self._retry_at = 0.0
 
     def find(self, old: _hot.Reader) -> _hot.Reader | None:
         """The reader that takes the place of `old`; None while nothing can."""
@@ -52,13 +54,41 @@ class Succession:
         if self._candidate is not None and not self._candidate.spent:
             return self._candidate
         self._candidate = None
-        try:
-            if self._place.current().data == _instance(old):
-                return None
-            self._candidate = Attachment(self._place, self).reader()
-        except (SegmentNotFound, LayoutMismatch):
-            return None  # between two writers, or a newer one that only newer workers read
+        named = self._named()
+        if named not in {0, _instance(old)} and not self._waits(named):
+            try:
+                self._candidate = Attachment(self._place, self).reader()
+            except SegmentNotFound:
+                return None  # it has ended just now
+            except (ShmCacheError, OSError) as error:
+                self._refuse(named, error)
         return self._candidate
+
+    def _named(self) -> int:
+        """The instance that is named now; 0 between two writers, or if we cannot read its name."""
+        try:
+            return self._place.current().data
+        except (SegmentNotFound, LayoutMismatch):
+            return 0
+        except UntrustedSegment as error:
+            self._refuse(-1, error)
+            return 0
+
+    def _waits(self, named: int) -> bool:
+        return named == self._refused and time.monotonic() < self._retry_at
+
+    def _refuse(self, named: int, error: Exception) -> None:
+        """The old one is read on: no seat was free, or another build wrote the new one."""
+        if named != self._refused:
+            import logging
+
+            logging.getLogger(__name__).warning(
+                "cache %r: the next instance cannot be read yet, the last one goes on: %s",
+                self._place.name,
+                error,
+            )
+        self._refused = named
+        self._retry_at = time.monotonic() + _LOOK_SECONDS
 
     def wait(self, old: _hot.Reader, timeout: float | None, unless: Callable[[], bool]) -> bool:
         """Sleeps while nothing can take the place of `old`; False if the time is over."""
@@ -78,10 +108,8 @@ class Succession:
         """Whether find() may have an answer: called without the lock that protects find()."""
         candidate = self._candidate
         if candidate is None:
-            try:
-                return self._place.current().data != _instance(old)
-            except (SegmentNotFound, LayoutMismatch):
-                return False
+            named = self._named()
+            return named not in {0, _instance(old)} and not self._waits(named)
         return candidate.spent or candidate.latest != self._seen
 
     def _sleep(self, notice: Notice, seconds: float) -> None:

@@ -255,6 +255,18 @@ def test_g17_what_enters_a_selection_is_added_and_what_leaves_it_deleted(
     ]
 
 
+@pytest.mark.parametrize("namespace", [None, ""])
+def test_no_namespace_is_all_of_them(
+    writer: shmcache.Writer, cache: shmcache.Cache, told: Recorder, namespace: str | None
+) -> None:
+    """As metav1.NamespaceAll; what has no namespace is among them."""
+    writer.apply("nodes", [{"metadata": {"name": "n-1", "uid": "u-1"}}])
+    told.register(cache["nodes"], namespace=namespace)
+    cache.start()
+    assert ("add", "n-1", True) == told.hear()
+    assert 1 == len(cache["nodes"].list(namespace=namespace))
+
+
 def test_g17_a_namespace_selects(
     writer: shmcache.Writer, cache: shmcache.Cache, pods: shmcache.CachedResource, told: Recorder
 ) -> None:

@@ -78,7 +78,7 @@ def expected(namespace: str | None, labels: str | None, fields: str | None) -> l
     return [
         PODS[key]
         for key in sorted(PODS)
-        if (namespace is None or key.startswith(namespace + "/"))
+        if (not namespace or key.startswith(namespace + "/"))  # "" is all, as for every client
         and label_selector.matches(PODS[key])
         and field_selector.matches(PODS[key])
     ]

@@ -3,6 +3,7 @@ next, and go on with the last state while there is none."""
 
 from __future__ import annotations
 
+import gc
 import os
 import queue
 import signal
@@ -212,6 +213,7 @@ def test_close_ends_a_sleep_between_two_writers(name: str) -> None:
 
 
 def test_no_seat_is_kept_in_an_instance_that_was_left(name: str) -> None:
+    gc.collect()  # of tests before this one
     before = len(os.listdir("/proc/self/fd"))
     with shmcache.Writer(name, ["pods"]) as writer:
         writer.apply("pods", [pod("a", 1)])

@@ -18,8 +18,9 @@
  *       serves as the private copy itself and is thrown away if the validation fails.
  *   H2  No pointer into the arena reaches a CPython function.
  *   H3  A view holds its root, a root holds its reader: the map outlives all of them.
- *   H4  Everything here runs with the GIL held; no global state but the types and the
- *       exceptions, which live in the module's state or in static storage set once.
+ *   H4  Everything here runs with the GIL held, but for the sleep in pywait.c; no global state
+ *       but the types and the exceptions, which live in the module's state or in static
+ *       storage set once.
  */
 #ifndef SHMC_PYHOT_H
 #define SHMC_PYHOT_H
@@ -105,6 +106,7 @@ typedef struct {
     PyObject *on_idle;   /* called when closed and the last root has gone: unmaps; or NULL */
     struct shmc_pyroot *current; /* the root of the quick pin, kept for the next look-up; or NULL */
     Py_ssize_t roots;    /* alive */
+    Py_ssize_t sleepers; /* threads in wait() */
     bool closed;
 } shmc_pyreader;
 

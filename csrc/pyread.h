@@ -2,6 +2,7 @@
  * pyread.h - what the reading half of the extension shares with itself.
  *
  *   pyreader.c    Reader: the handle; pins the latest root and keeps it for the next look-up
+ *   pywait.c      sleeping until something was published
  *   pyroot.c      Root: one pinned generation and all questions to it
  *   pybounds.c    arguments of a scan -> where it starts and ends
  *   pyscan.c      a bounded walk over a tree, chunk by chunk
@@ -35,6 +36,11 @@ extern PyTypeObject shmc_pyresource_type, shmc_pyiter_type, shmc_pydelta_type,
 extern PyObject *shmc_hot_lapped; /* shmcache.errors.Lapped */
 
 /* ---- pyreader.c: a Root's life -------------------------------------------------------------- */
+
+/* Drops the root kept for the next look-up, and its pin with it. */
+void shmc_pyreader_release(shmc_pyreader *self);
+/* Gives the handle back if it is closed and nobody uses it any more. May run on_idle. */
+void shmc_pyreader_settle(shmc_pyreader *self);
 
 void shmc_pyroot_dealloc(PyObject *object);
 /* A new reference for Python, which does not drop it by shmc_pyroot_drop(): the root gets a pin
@@ -176,6 +182,10 @@ PyObject *shmc_pyroot_diff(PyObject *self, PyObject *args);
 
 PyObject *shmc_pyiter_new(shmc_pyroot *root, const struct shmc_pyrecord *record,
                           enum shmc_want want);
+
+/* ---- pywait.c ------------------------------------------------------------------------------- */
+
+PyObject *shmc_pyreader_wait(PyObject *self, PyObject *const *args, Py_ssize_t count);
 
 /* ---- pydelta.c, pytake.c -------------------------------------------------------------------- */
 

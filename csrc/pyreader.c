@@ -7,10 +7,11 @@
  *                               +-current-+    a cycle: close() or the collector breaks it
  *
  * Invariants
- *   L1  roots counts the live Roots; reader is NULL if and only if the handle is closed and
- *       no Root is left. So whoever holds a Root may use root->reader->reader.
- *   L2  on_idle runs once: closed and roots fell to 0. Then, and not earlier, the owner
- *       may destroy the handle and unmap.
+ *   L1  roots counts the live Roots, sleepers the threads in wait(); reader is NULL if and
+ *       only if the handle is closed and none of both is left. So whoever holds a Root may
+ *       use root->reader->reader, and a sleeper the handle.
+ *   L2  on_idle runs once: closed, and roots and sleepers fell to 0. Then, and not earlier,
+ *       the owner may destroy the handle and unmap.
  *   L3  current, where it is set, is a pin of this process: never inherited over fork
  *       (nothing goes through it before shmc_reader_forked() was asked).
  *   L4  the quick pin is that of current while somebody else holds current too, and of
@@ -39,6 +40,12 @@ static void idle(shmc_pyreader *self)
         Py_DECREF(on_idle);
     }
     Py_XDECREF(owner);
+}
+
+void shmc_pyreader_settle(shmc_pyreader *self)
+{
+    if (self->closed && self->roots == 0 && self->sleepers == 0 && self->reader != NULL)
+        idle(self);
 }
 
 /* ---- Root: birth and death ------------------------------------------------------------------ */
@@ -74,8 +81,7 @@ void shmc_pyroot_dealloc(PyObject *object)
     shmc_unpin(reader->reader, &root->at);
     PyObject_Free(root);
     reader->roots--;
-    if (reader->closed && reader->roots == 0 && reader->reader != NULL)
-        idle(reader);
+    shmc_pyreader_settle(reader);
     Py_DECREF(reader);
 }
 
@@ -184,7 +190,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     return (PyObject *)self;
 }
 
-static void reader_release(shmc_pyreader *self)
+void shmc_pyreader_release(shmc_pyreader *self)
 {
     shmc_pyroot *root = retire_current(self);
 
@@ -201,9 +207,8 @@ static void reader_end(PyObject *object)
         return;
     self->closed = true;
     Py_INCREF(self);
-    reader_release(self); /* the last Root calls idle() on its way out */
-    if (self->roots == 0 && self->reader != NULL)
-        idle(self);
+    shmc_pyreader_release(self); /* the last Root calls idle() on its way out */
+    shmc_pyreader_settle(self);
     Py_DECREF(self);
 }
 
@@ -246,7 +251,7 @@ static PyObject *reader_root(PyObject *object, PyObject *Py_UNUSED(unused))
 
 static PyObject *reader_drop(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-    reader_release((shmc_pyreader *)self);
+    shmc_pyreader_release((shmc_pyreader *)self);
     Py_RETURN_NONE;
 }
 
@@ -300,6 +305,8 @@ static PyMethodDef reader_methods[] = {
     {"root", reader_root, METH_NOARGS, "The Root of the latest generation."},
     {"take", (PyCFunction)(void (*)(void))shmc_pyreader_take, METH_VARARGS | METH_KEYWORDS,
      "Deltas from a cursor on, and the next cursor; Lapped if some of them are gone."},
+    {"wait", (PyCFunction)(void (*)(void))shmc_pyreader_wait, METH_FASTCALL,
+     "Sleeps until a generation after `since` brought what is waited for; None if it never will."},
     {"release", reader_drop, METH_NOARGS,
      "Drops the root kept for the next look-up, and its pin with it (before a long sleep)."},
     {"close", reader_close, METH_NOARGS,

@@ -107,6 +107,15 @@ class Reader:
         resources: Iterable[int] | None = None,
         shard: tuple[int, int] | None = None,
     ) -> tuple[list[Delta], int]: ...
+    def wait(
+        self,
+        interest: int,
+        progress: int,
+        since: int,
+        timeout: float | None,
+        unless: Callable[[], bool] | None,
+        /,
+    ) -> bool | None: ...
     def release(self) -> None: ...
     def close(self) -> None: ...
     @property

@@ -199,7 +199,6 @@ class Cache:
         `since` is a generation, or a cursor: then until it may have something to take. With
         `resources`, only changes of these count (others may wake, rarely). Signals are handled.
         """
-        reader = self.reader
         if isinstance(since, Cursor):
             cursor = since
             if cursor.ready():
@@ -207,11 +206,12 @@ class Cache:
             names = cursor.names if resources is None else resources
             since, reader = cursor.generation, cursor.reader
         else:
-            names = resources
+            names, reader = resources, self.reader
             if since > reader.latest:
                 return True  # of an instance before this one
         interest = waiting.EVERYTHING if names is None else self._interest(names)
-        return waiting.sleep(reader, interest, 0, since, timeout)
+        found = reader.wait(interest, 0, since, timeout, None)
+        return waiting.elsewhere(reader, timeout) if found is None else found
 
     def sleep(
         self,

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import time
 
-from shmcache import _native
-from shmcache._native import check, lib
 from shmcache.errors import ClosedError, ForkedError
 
 TYPE_CHECKING = False
@@ -56,32 +54,22 @@ def sleep(
 
     Does not begin if `unless()`; who makes that true and then wakes us, ends the sleep in any case.
     """
+    found = reader.wait(interest, progress, since, timeout, unless)
+    return elsewhere(reader, timeout, unless) if found is None else found
+
+
+def elsewhere(
+    reader: _hot.Reader, timeout: float | None, unless: Callable[[], bool] | None = None
+) -> bool:
+    """Goes on when the reader's own wait() is None: its instance is over, or it cannot be used."""
     held = attachment(reader)
-    handle = held.use()
+    held.use()
     try:
-        reader.release()  # a sleeper should pin nothing
-        left = -1 if timeout is None else max(0, int(timeout * 1e9))
-        deadline = time.monotonic_ns() + left
-        wakes = lib.shmc_reader_wakes(handle)
-        while not reader.closed and (unless is None or not unless()):
-            status = lib.shmc_wait_unless(handle, interest, progress, since, wakes, left)
-            if reader.closed:
-                raise ClosedError(f"cache {held.name!r} was closed while a thread waited")
-            if status == _native.OVER:
-                succession: Succession = held.succession
-                moved = succession.wait(reader, timeout, lambda: _ended(reader, unless))
-                if not _ended(reader, None):
-                    return moved
-                break
-            if status in (_native.OK, _native.TIMEOUT):
-                return bool(status == _native.OK)
-            if status != _native.INTERRUPTED:
-                check(status, "waiting")
-            if timeout is not None:  # a signal's handler has run by now
-                left = max(0, deadline - time.monotonic_ns())
+        succession: Succession = held.succession
+        moved = succession.wait(reader, timeout, lambda: _ended(reader, unless))
         if reader.closed:
             raise ClosedError(f"cache {held.name!r} is closed")
-        return False
+        return moved
     finally:
         held.leave()
 

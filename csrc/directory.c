@@ -115,7 +115,7 @@ static inline uint64_t bucket_search(const struct shmc_span *span, shmc_offset b
     for (; found != 0; found &= found - 1) {
         const uint64_t i = (uint64_t)__builtin_ctz(found);
         const shmc_word value = shmc_load_at(span, hashes + (2 * count + i) * 8);
-        __builtin_prefetch(span->base + shmc_block_of(value));
+        shmc_fetch(span, shmc_block_of(value));
         if (same_key(span, shmc_load_at(span, hashes + (count + i) * 8), key, length))
             return i;
     }
@@ -126,7 +126,7 @@ static inline uint64_t bucket_search(const struct shmc_span *span, shmc_offset b
 static inline void fetch_bucket(const struct shmc_span *span, shmc_offset offset)
 {
     for (uint64_t line = 64; line <= 256; line += 64)
-        __builtin_prefetch(span->base + offset + line);
+        shmc_fetch(span, offset + line);
 }
 
 enum shmc_status shmc_directory_find(const struct shmc_span *span, shmc_offset top, uint64_t hash,

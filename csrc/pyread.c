@@ -172,8 +172,8 @@ static inline void fetch_members(const struct shmc_span *span, shmc_word word)
         const shmc_word member = shmc_load_at(span, block + i * 8);
         if (shmc_tag(member) != SHMC_TAG_OBJECT)
             continue;
-        __builtin_prefetch(span->base + shmc_block_of(member));
-        __builtin_prefetch(span->base + shmc_block_of(member) + 64);
+        shmc_fetch(span, shmc_block_of(member));
+        shmc_fetch(span, shmc_block_of(member) + 64);
     }
 }
 

@@ -280,7 +280,7 @@ static void ask_ahead(const struct shmc_span *span, const shmc_word *words, size
 {
     for (size_t i = 0; i < count; i++) {
         if (shmc_is_block(words[i]))
-            __builtin_prefetch(span->base + shmc_block_of(words[i]));
+            shmc_fetch(span, shmc_block_of(words[i]));
     }
 }
 

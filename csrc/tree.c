@@ -108,8 +108,8 @@ static void fetch_keys(const struct shmc_span *span, const struct shmc_tree_kind
         const shmc_word word = shmc_node_word(span, node, kind->key_words, at);
         if (!shmc_is_block(word))
             continue;
-        __builtin_prefetch(span->base + shmc_block_of(word));
-        __builtin_prefetch(span->base + shmc_block_of(word) + 64);
+        shmc_fetch(span, shmc_block_of(word));
+        shmc_fetch(span, shmc_block_of(word) + 64);
     }
 }
 

@@ -150,6 +150,12 @@ static inline uint64_t shmc_load_at(const struct shmc_span *span, shmc_offset of
     return shmc_word_load(span->base + offset);
 }
 
+/* Asks for the line at an offset that may be anything: nothing is read, nothing can go wrong. */
+static inline void shmc_fetch(const struct shmc_span *span, shmc_offset offset)
+{
+    __builtin_prefetch((const void *)((uintptr_t)span->base + offset));
+}
+
 /* The two halves of a product folded: what the hashes here are made of. */
 static inline uint64_t shmc_mix(uint64_t a, uint64_t b)
 {
@@ -224,16 +230,16 @@ static inline bool shmc_array_open(const struct shmc_span *span, shmc_word word,
 }
 
 /* What was stored long ago is cold: asks for the first blocks that stand in a row of words, all at
- * once. The words lie in the span; a prefetch of a wrong address does nothing. */
+ * once. The words lie in the span. */
 static inline void shmc_fetch_ahead(const struct shmc_span *span, shmc_offset words, uint64_t count)
 {
     for (uint64_t i = 0; i < count && i < 32; i++) {
         const shmc_word word = shmc_load_at(span, words + i * 8);
         if (!shmc_is_block(word))
             continue;
-        __builtin_prefetch(span->base + shmc_block_of(word));
+        shmc_fetch(span, shmc_block_of(word));
         if (shmc_tag(word) >= SHMC_TAG_ARRAY) /* the second line of a container */
-            __builtin_prefetch(span->base + shmc_block_of(word) + 64);
+            shmc_fetch(span, shmc_block_of(word) + 64);
     }
 }
 

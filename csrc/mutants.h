@@ -23,6 +23,9 @@
  *   NO_ANNOUNCE      a sleeper says that it sleeps
  *   NO_RECHECK       and looks once more before it does
  *   NO_POST_COUNT    a post changes the word that a sleeper is about to wait on for good
+ *   NO_BLOCK_ESCAPES a stored string that JSON escapes is never compared with text as it stands
+ *   NO_KEY_ESCAPES   nor is a stored key of a few bytes
+ *   NO_SKIM_CARRY    a backslash at the end of a piece takes the meaning of the next one's first byte
  */
 #ifndef SHMC_MUTANTS_H
 #define SHMC_MUTANTS_H
@@ -44,6 +47,21 @@
 #define SHMC_KEEP_NO_WRITER_FENCE 0
 #else
 #define SHMC_KEEP_NO_WRITER_FENCE 1
+#endif
+#ifdef SHMC_MUTANT_NO_BLOCK_ESCAPES
+#define SHMC_KEEP_NO_BLOCK_ESCAPES 0
+#else
+#define SHMC_KEEP_NO_BLOCK_ESCAPES 1
+#endif
+#ifdef SHMC_MUTANT_NO_KEY_ESCAPES
+#define SHMC_KEEP_NO_KEY_ESCAPES 0
+#else
+#define SHMC_KEEP_NO_KEY_ESCAPES 1
+#endif
+#ifdef SHMC_MUTANT_NO_SKIM_CARRY
+#define SHMC_KEEP_NO_SKIM_CARRY 0
+#else
+#define SHMC_KEEP_NO_SKIM_CARRY 1
 #endif
 #ifdef SHMC_MUTANT_NO_STAMP_CHECK
 #define SHMC_KEEP_NO_STAMP_CHECK 0

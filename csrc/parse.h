@@ -70,7 +70,7 @@ static inline const uint8_t *shmc_same_block(const struct shmc_parser *parser, c
     memcpy(&head, block, 4);
     const size_t length = head & SHMC_STRING_LENGTH;
     if ((size_t)(parser->end - at) <= length || at[length] != '"' ||
-        (head & SHMC_STRING_ESCAPES) != 0 || !same_bytes(block + 4, at, length))
+        !SHMC_CHECKED(NO_BLOCK_ESCAPES, (head & SHMC_STRING_ESCAPES) == 0) || !same_bytes(block + 4, at, length))
         return NULL;
     return at + length + 1;
 }

@@ -32,7 +32,8 @@ static inline const uint8_t *same_key(const struct shmc_parser *parser, const ui
     memcpy(&bytes, at, 8);
     const uint64_t behind = ~UINT64_C(0) << (8 * length);
     if (((bytes ^ key >> 8) & ~behind) != 0 ||
-        !is_clean(key >> 8 | (behind & UINT64_C(0x6161616161616161))))
+        !SHMC_CHECKED(NO_KEY_ESCAPES,
+                      is_clean(key >> 8 | (behind & UINT64_C(0x6161616161616161)))))
         return NULL;
     return at + length + 1;
 }

@@ -66,7 +66,7 @@ static inline uint64_t behind_slashes(uint64_t slashes, unsigned length, uint64_
     while (slashes != 0) {
         const uint64_t slash = slashes & (0 - slashes);
         if (slash == UINT64_C(1) << (length - 1))
-            *carry = 1;
+            SHMC_UNLESS(NO_SKIM_CARRY, *carry = 1);
         behind |= slash << 1;
         slashes &= ~(slash | slash << 1);
     }

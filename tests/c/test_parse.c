@@ -69,6 +69,40 @@ static void test_text_is_the_word_of_what_it_says(void)
     finish();
 }
 
+/* Stored bytes and the text's may be the same without meaning the same. */
+static void test_what_is_escaped_is_not_taken_for_what_is_stored(void)
+{
+    shmc_word stored, word;
+
+    start();
+    core_begin(&core);
+    CHECK_EQUAL(SHMC_OK, parse("[\"01234567\\\",\\\"b\"]", SHMC_NOTHING, &stored));
+    CHECK_EQUAL(SHMC_OK, parse("[\"01234567\",\"b\"]", stored, &word));
+    CHECK(stored != word);
+    CHECK_EQUAL(SHMC_OK, parse("{\"a\\\":\\\"b\":1}", SHMC_NOTHING, &stored));
+    CHECK_EQUAL(SHMC_INVALID, parse("{\"a\":\"b\":1}", stored, &word));
+    CHECK_EQUAL(SHMC_OK, shmc_abort(core.writer));
+    finish();
+}
+
+/* A container in pieces, cut at every byte, most of all between a backslash and what it escapes. */
+static void test_a_container_ends_where_it_ends_in_pieces(void)
+{
+    static const char text[] = "{\"a\\\\\":[\"}]\\\"\",{\"b\":\"\\\\\\\"]\"}],\"0123456789012345678901234567"
+                               "8901234567890123456789012345678\\\"}\":[[{}]]}]]";
+    const size_t length = sizeof text - 1;
+    bool ended;
+
+    for (size_t cut = 0; cut <= length - 2; cut++) {
+        struct shmc_skim skim = {0};
+        size_t taken = shmc_skim(&skim, (const uint8_t *)text, cut, &ended);
+        if (!ended)
+            taken += shmc_skim(&skim, (const uint8_t *)text + cut, length - cut, &ended);
+        CHECK(ended);
+        CHECK_EQUAL(length - 2, taken);
+    }
+}
+
 static void test_managed_fields_are_passed_over(void)
 {
     const char *const text = "{\"metadata\":{\"managedFields\":[{\"a\":\"]\"}],\"name\":\"n\"},"
@@ -201,6 +235,8 @@ int main(void)
     test_start("test_parse");
     random_state = test_random_state(11);
     test_text_is_the_word_of_what_it_says();
+    test_what_is_escaped_is_not_taken_for_what_is_stored();
+    test_a_container_ends_where_it_ends_in_pieces();
     test_managed_fields_are_passed_over();
     test_a_text_that_is_cut_ends_too_early();
     test_depth_ends_where_it_must();

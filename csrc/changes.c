@@ -71,6 +71,19 @@ enum shmc_status shmc_current(struct shmc_writer *writer, uint32_t id, const uin
     return status;
 }
 
+shmc_word shmc_nearest(const struct shmc_writer *writer)
+{
+    const struct shmc_path *path = &writer->path;
+
+    if (path->depth == 0)
+        return SHMC_NOTHING;
+    const struct shmc_node *leaf = &path->nodes[path->depth - 1];
+    const uint32_t behind = path->index[path->depth - 1];
+    if (leaf->count == 0)
+        return SHMC_NOTHING;
+    return shmc_node_word(&writer->span, leaf, 2, behind > 0 ? behind - 1 : 0);
+}
+
 /* The words of an entry that is new to the tree are counted by it (U3). */
 static enum shmc_status count_entry(struct shmc_writer *writer, const struct shmc_entry *entry,
                                     const struct shmc_entry *old, bool existed)

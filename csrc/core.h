@@ -394,6 +394,9 @@ struct shmc_change {
 /* The current value of a key in the open batch (or published): NOT_FOUND if none. */
 enum shmc_status shmc_current(struct shmc_writer *writer, uint32_t resource, const uint8_t *key,
                               size_t key_length, shmc_word *value);
+/* After shmc_current() found nothing: the value under a key beside it, which is probably alike;
+ * SHMC_NOTHING if the resource is empty. */
+shmc_word shmc_nearest(const struct shmc_writer *writer);
 enum shmc_status shmc_put(struct shmc_writer *writer, const struct shmc_change *change);
 enum shmc_status shmc_stage(struct shmc_writer *writer, const struct shmc_change *change);
 /* New outside values for an object that is there (key, emitted): no delta, the same version. For

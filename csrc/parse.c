@@ -2,10 +2,10 @@
  * parse.c - JSON text ▸ word, without anything between them.
  *
  * A new version of an object is mostly the old one. So the text is read beside the value that
- * stood at its place before (the previous version, or the last object of the batch for a new
- * key): a key is compared with the key of the old shape at that position, a string with the old
- * string's block; what is equal costs this comparison and is shared without a look into the table
- * of equals. Whole subtrees that are equal are shared as they are.
+ * stood at its place before (the previous version; for a new key its neighbour's, or the last
+ * object of the batch): a key is compared with the key of the old shape at that position, a
+ * string with the old string's block; what is equal costs this comparison and is shared without
+ * a look into the table of equals. Whole subtrees that are equal are shared as they are.
  *
  * What is read is exactly what orjson.loads reads, and what it refuses is refused: of a repeated
  * key the first place and the last value stay, integers beyond 64 bits are doubles, half of a

@@ -2,9 +2,9 @@
  * pyencode.c - dict ▸ word: a Python object becomes blocks of the arena.
  *
  * A new version of an object is mostly the old one. So each value is compared with
- * the value that stood at its place before (the previous version, or the last object
- * of the batch for a new key): what is equal costs a comparison and is shared without
- * a look into the table of equals.
+ * the value that stood at its place before (the previous version; for a new key that
+ * of its neighbour, or the last object of the batch): what is equal costs a comparison
+ * and is shared without a look into the table of equals.
  *
  * No Python code runs here for exact types; a dict is not changed under the walk. What
  * cannot be stored raises UnsupportedValue or LimitExceeded with the path to it; the

@@ -45,6 +45,10 @@ void shmc_encoder_forget(struct shmc_writer *writer);
 int shmc_encode(struct shmc_encoder *encoder, PyObject *object, shmc_word previous,
                 shmc_word *word);
 
+/* What a new object is most like: its previous version, that of a neighbour (pods of one owner are),
+ * or the batch's last object. The look-up is the one that the change then refers to. */
+shmc_word shmc_encoder_previous(const struct shmc_encoder *encoder,
+                                const struct shmc_change *change);
 /* The keys of a shape that some object has; NULL without exception: not cached and cannot be. */
 struct shmc_keys *shmc_keys_of_shape(struct shmc_encoder *encoder, shmc_offset shape);
 /* The shape for a dict's keys. -1 with an exception set. */

@@ -67,27 +67,15 @@ static int failed(struct apply *apply, const struct item *item, enum shmc_status
                   PyUnicode_FromFormat("it cannot be stored: %s", shmc_status_text(status)));
 }
 
-/* What the new object is most like: its previous version, or the batch's last object. */
-static shmc_word previous_of(const struct apply *apply)
-{
-    struct shmc_encoder *const encoder = apply->encoder;
-    shmc_word word;
-
-    if (shmc_current(encoder->writer, apply->change.resource, apply->change.key,
-                     apply->change.key_length, &word) == SHMC_OK)
-        return word;
-    return encoder->last_batch == shmc_batch_number(encoder->writer) ? encoder->last
-                                                                      : SHMC_NOTHING;
-}
-
 static int store(struct apply *apply, const struct item *item)
 {
     struct shmc_encoder *const encoder = apply->encoder;
     struct shmc_change *const change = &apply->change;
     const uint64_t before = shmc_batch_changes(encoder->writer);
+    const uint8_t *const text = (const uint8_t *)PyBytes_AS_STRING(item->raw);
     enum shmc_status status =
-        shmc_parse(&encoder->parser, (const uint8_t *)PyBytes_AS_STRING(item->raw),
-                   (size_t)PyBytes_GET_SIZE(item->raw), previous_of(apply), &change->value);
+        shmc_parse(&encoder->parser, text, (size_t)PyBytes_GET_SIZE(item->raw),
+                   shmc_encoder_previous(encoder, change), &change->value);
 
     if (status == SHMC_OK && !shmc_is_object(change->value))
         return refuse(apply, item, PyUnicode_FromString("it is no JSON object"));

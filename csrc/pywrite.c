@@ -67,15 +67,17 @@ struct put {
     PyObject *emitted; /* sequence of sequences of str, or None */
 };
 
-/* What the new object is most like: its previous version, or the batch's last object. */
-static shmc_word previous_of(struct put *put)
+shmc_word shmc_encoder_previous(const struct shmc_encoder *encoder,
+                                const struct shmc_change *change)
 {
-    struct shmc_encoder *encoder = put->encoder;
     shmc_word word;
+    const enum shmc_status status = shmc_current(encoder->writer, change->resource, change->key,
+                                                 change->key_length, &word);
 
-    if (shmc_current(encoder->writer, put->change.resource, put->change.key,
-                     put->change.key_length, &word) == SHMC_OK)
+    if (status == SHMC_OK)
         return word; /* nothing looks into the resource until it is put */
+    if (status == SHMC_NOT_FOUND && (word = shmc_nearest(encoder->writer)) != SHMC_NOTHING)
+        return word;
     return encoder->last_batch == shmc_batch_number(encoder->writer) ? encoder->last
                                                                       : SHMC_NOTHING;
 }
@@ -131,7 +133,8 @@ static int put_change(struct put *put)
     }
     if (encode_emitted(put, words) < 0) /* first: the lists it makes may start a collection */
         return -1;
-    if (shmc_encode(encoder, put->value, previous_of(put), &put->change.value) < 0)
+    if (shmc_encode(encoder, put->value, shmc_encoder_previous(encoder, &put->change),
+                    &put->change.value) < 0)
         return -1;
     put->change.version = SHMC_NOTHING;
     put->change.looked_up = true;

@@ -82,8 +82,6 @@ if TYPE_CHECKING:
         shmc_data_end: Callable[[SegmentHandle], int]
         shmc_seats_end: Callable[[SegmentHandle], int]
         shmc_notice_open: Callable[[bytes], int]
-        shmc_reader_wakes: Callable[[ReaderHandle], int]
-        shmc_wait_unless: Callable[[ReaderHandle, int, int, int, int, int], int]
         shmc_wait_progress: Callable[[ReaderHandle, int, int, int, int], int]
         shmc_wake_self: Callable[[ReaderHandle], None]
 
@@ -95,8 +93,6 @@ NULL: Pointer = ffi.NULL
 OK: int = _core.lib.SHMC_OK
 EMPTY: int = _core.lib.SHMC_EMPTY
 LAPPED: int = _core.lib.SHMC_LAPPED
-TIMEOUT: int = _core.lib.SHMC_TIMEOUT
-INTERRUPTED: int = _core.lib.SHMC_INTERRUPTED
 NOT_FOUND: int = _core.lib.SHMC_NOT_FOUND
 STALE: int = _core.lib.SHMC_STALE
 NO_SPACE: int = _core.lib.SHMC_NO_SPACE
@@ -106,7 +102,6 @@ FENCED: int = _core.lib.SHMC_FENCED
 CORRUPT: int = _core.lib.SHMC_CORRUPT
 CLOSED: int = _core.lib.SHMC_CLOSED
 SYSTEM: int = _core.lib.SHMC_SYSTEM
-OVER: int = _core.lib.SHMC_OVER
 REASON_MAX: int = _core.lib.SHMC_REASON_MAX
 
 _EXCEPTIONS: dict[int, type[Exception]] = {

@@ -282,6 +282,8 @@ def _informer_relist() -> str:
     ):
         server.took(INFORMER)
         before = ask(informer, "own")[0]
+        server.ask("expire", INFORMER)
+        server.asked(INFORMER)  # it asks once more at the same version, and lists after that
         took = _relist(server, INFORMER)
         after = ask(informer, "own")[0]
     return (

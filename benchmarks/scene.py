@@ -32,8 +32,8 @@ class Server:
         self._next += count
         return str(self._next - 1)
 
-    def took(self, client: str) -> float:
-        """Seconds from this client's LIST until its watch, which is awaited."""
+    def asked(self, client: str) -> list[canned.Asked]:
+        """What this client asked for since the last time, up to its watch, which is awaited."""
         asked: list[canned.Asked] = []
 
         def watches() -> bool:
@@ -41,6 +41,11 @@ class Server:
             return bool(asked) and asked[-1][0] == "watch"
 
         await_(watches, f"watch of {client}")
+        return asked
+
+    def took(self, client: str) -> float:
+        """Seconds from this client's LIST until its watch, which is awaited."""
+        asked = self.asked(client)
         kinds = [kind for kind, _ in asked]
         if kinds.count("list") != 1 or kinds.count("watch") != 1:
             raise RuntimeError(f"{client} asked for {kinds}")

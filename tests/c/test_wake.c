@@ -50,15 +50,16 @@ static unsigned sleepers_now(void)
     return count;
 }
 
-/* Returns when the thread has announced that it sleeps. */
+/* Returns when the thread has announced that it sleeps; one with a short time limit may be up again. */
 static void start(struct sleeper *sleeper, uint64_t interest, uint64_t seen, int64_t timeout_ns)
 {
     const unsigned before = sleepers_now();
 
     *sleeper = (struct sleeper){.interest = interest, .seen = seen, .timeout_ns = timeout_ns};
     CHECK_EQUAL(0, pthread_create(&sleeper->thread, NULL, sleep_once, sleeper));
-    AWAIT(sleepers_now() == before + 1 && (word() & 1u) != 0 &&
-          (shmc_load_racy(&reader->seat->interest) & interest) == interest);
+    AWAIT(atomic_load(&sleeper->done) ||
+          (sleepers_now() == before + 1 && (word() & 1u) != 0 &&
+           (shmc_load_racy(&reader->seat->interest) & interest) == interest));
 }
 
 static void *sleep_for_progress(void *argument)

@@ -1,4 +1,5 @@
-"""Invariant tested: whatever a server or a network does to a request, it ends, and says how."""
+"""Invariant tested: whatever a server or a network does to a request, it ends, and says how
+(G20)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invariant tested: what a real server said comes out, byte for byte, as its recorder saw it.
+"""Invariant tested: what a real server said comes out, byte for byte, as its recorder saw it (G20).
 
 Every trace of a GET is played by a dumb server. The sidecar says what must come of it; nothing here
 reads the body a second time.

@@ -1,5 +1,6 @@
 """Invariant tested: after any sequence of changes every reader, in this process or another, sees
-exactly what plain dicts that were told the same hold, and can rebuild it from the deltas.
+exactly what plain dicts that were told the same hold, and can rebuild it from the deltas (G1, G4,
+G5, G6).
 
 SEED= repeats a run, SHMCACHE_EXAMPLES= asks for more sequences than the few of every day.
 """

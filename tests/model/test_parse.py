@@ -1,5 +1,5 @@
 """Invariant tested: JSON text comes out of the cache exactly as orjson reads it, and what orjson
-refuses is refused alone, whatever stood under the key before.
+refuses is refused alone, whatever stood under the key before (G3).
 
 SEED= repeats a run, SHMCACHE_EXAMPLES= asks for more examples.
 """

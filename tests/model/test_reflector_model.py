@@ -1,6 +1,6 @@
 """Invariant tested: whatever a server does, the cache is always one of its true states, its version
 never goes back but at a rewind that was told, requests never come in a loop, and once the server
-behaves the cache is the server's state.
+behaves the cache is the server's state (G21, G22).
 
 SEED= repeats a run, SHMCACHE_EXAMPLES= asks for more sequences than the few of every day.
 """

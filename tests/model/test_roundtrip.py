@@ -1,5 +1,5 @@
 """Invariant tested: whatever orjson decodes comes back exactly, by every way out of the cache, or
-is refused with a clear error.
+is refused with a clear error (G3).
 
 SEED= repeats a run, SHMCACHE_EXAMPLES= asks for more examples. Recorded answers of a real API
 server are read from the directory SHMCACHE_TRACES, or tests/conformance/traces.

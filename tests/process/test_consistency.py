@@ -2,7 +2,7 @@
 
 Every object carries the number of the batch that wrote it. A snapshot must show one number in all
 objects of all resources, and its indices must say the same; deltas of one generation carry one
-number. SHMCACHE_EXAMPLES= asks for more batches.
+number (G1, G4). SHMCACHE_EXAMPLES= asks for more batches.
 """
 
 from __future__ import annotations

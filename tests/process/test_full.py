@@ -1,5 +1,5 @@
 """Invariant tested: where there is no room, the error says what is needed and how to get it, the
-last good state is served on, and with room it goes on as if nothing had been."""
+last good state is served on, and with room it goes on as if nothing had been (G8)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Invariant tested: wherever a signal's handler raises inside the writer, the next call works: no
-batch stays open, no lock is kept, and what was published is whole."""
+batch stays open, no lock is kept, and what was published is whole (G8)."""
 
 from __future__ import annotations
 

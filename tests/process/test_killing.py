@@ -1,4 +1,5 @@
-"""Invariant tested: whoever dies or stops, at whatever moment, delays nobody and keeps nothing."""
+"""Invariant tested: whoever dies or stops, at whatever moment, delays nobody and keeps
+nothing (G2, G9, G10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invariant tested: a reader can only read, and leaves nothing behind, however it ends."""
+"""Invariant tested: a reader can only read, and leaves nothing behind, however it ends (G9)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Invariant tested: whoever sleeps is woken by what it waits for, by signals and by its time limit,
-and by nothing else; no wake-up is lost."""
+and by nothing else; no wake-up is lost (G7)."""
 
 from __future__ import annotations
 

@@ -367,7 +367,7 @@ def test_g13_who_fell_out_of_the_window_is_told_exactly_what_is_missing(
 def test_g13_a_replacement_too_large_for_the_ring_is_told_by_difference(
     small: shmcache.Writer, told: Recorder
 ) -> None:
-    """TestReplaceEvents, TestResetWatch: whoever is told in which way, the events are the same."""
+    """TestReplaceEvents, TestResetWatch (G6): whichever way one is told, events are the same."""
     many = [pod(f"n{n:02}", 1) for n in range(40)]
     small.apply("pods", many)
     with shmcache.attach(small.name) as cache:

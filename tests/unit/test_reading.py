@@ -528,6 +528,7 @@ def test_a_reader_refuses_what_is_no_address(cache: Cache) -> None:
 def test_a_revoked_root_says_so_and_lookups_without_a_root_never_do(
     cache: Cache, writer: Writer, filled: dict[str, Any]
 ) -> None:
+    """G2: whole, or an error; nothing in between."""
     root = root_of(cache)
     pods, keys = _hot.Resource(reader_of(cache), 0), iter(_hot.Resource(reader_of(cache), 0))
     view = root.get(0, key_of(1))
@@ -696,6 +697,7 @@ def test_batches_join_without_gap_or_overlap(cache: Cache, writer: Writer) -> No
 
 
 def test_a_lapped_consumer_is_told_where_to_go_on(cache: Cache, writer: Writer) -> None:
+    """G5: by an error that has the root and the position, and by nothing else."""
     position = root_of(cache).head
     for number in range(400):  # of 256 slots, at most half are in the window
         writer.put(PODS, key_of(number), pod(number))

@@ -38,7 +38,7 @@ def test_it_goes_on_at_the_version_without_a_list() -> None:
 
 
 def test_it_is_not_called_synced_before_the_server_has_spoken() -> None:
-    """What is there may be hours old, and the watch a silent one from the future."""
+    """G23: what is there may be hours old, and the watch a silent one from the future."""
     source = source_with("a")
     driver = resumed(source, "10")
     driver.run(59.0)

@@ -60,6 +60,7 @@ class Outcome:
 # The buffers of the true models are as deep as they ever get: -DNEVER_FULL makes pan prove it.
 PIN = "-DDEPTH=7 -DNEVER_FULL"
 WAKE = "-DDEPTH=4 -DNEVER_FULL"
+TWO_WORDS = "-DINTERESTS=2 -DTWO_WORDS -DPUBLISHES=2"
 PLAIN = "-DTHREADS=1 -DPLAIN_ANNOUNCE -DLITERAL"
 
 VARIANTS = (
@@ -96,6 +97,7 @@ VARIANTS = (
     Variant("wake", "1 thread", f"{WAKE} -DTHREADS=1 -DPUBLISHES=4"),
     Variant("wake", "2 threads", f"{WAKE} -DPUBLISHES=4"),
     Variant("wake", "2 threads, INTERESTS=2", f"{WAKE} -DINTERESTS=2"),
+    Variant("wake", "2 threads, TWO_WORDS", f"-DDEPTH=5 -DNEVER_FULL {TWO_WORDS}"),
     Variant("wake", "2 threads, SELF", f"{WAKE} -DPUBLISHES=1 -DSELF"),
     Variant("wake", "3 threads", f"{WAKE} -DTHREADS=3 -DPUBLISHES=1"),
     Variant("wake", "2 threads, LITERAL", f"{WAKE} -DLITERAL"),
@@ -112,6 +114,8 @@ VARIANTS = (
     Variant("wake", "PLAIN, 2 threads", "-DPLAIN_ANNOUNCE -DLITERAL", LOST),
     Variant("wake", "INTEREST_LATE, no fence", "-DINTEREST_LATE -DNO_READER_FENCE", LOST),
     Variant("wake", "INTEREST_ALONE", "-DINTERESTS=2 -DINTEREST_ALONE", LOST),
+    Variant("wake", "TWO_WORDS, ONE_WORD", f"{TWO_WORDS} -DONE_WORD", LOST),
+    Variant("wake", "TWO_WORDS, no fence", f"{TWO_WORDS} -DNO_WRITER_FENCE", LOST),
     Variant("wake", "NO_WRITER_FENCE", "-DNO_WRITER_FENCE", LOST),
     Variant("wake", "NO_RECHECK", "-DNO_RECHECK", LOST),
     Variant("wake", "NO_ANNOUNCE", "-DNO_ANNOUNCE", LOST),

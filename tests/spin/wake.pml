@@ -36,11 +36,13 @@
  *   SELF            one more thread calls shmc_wake_self() once.
  *   INTERESTS       1: every generation is news to every thread. 2: a generation is news
  *                   of one of two resources, and each thread waits for one of them.
+ *   TWO_WORDS       (with INTERESTS=2) the seat has a word for each: who waits for
+ *                   objects announces in the first, who waits for a version in the second.
  *   PLAIN_ANNOUNCE  announces by a load and a store, which no machine makes a fence of
  *                   (with LITERAL: it can turn the count back).
  *
  * Mutants: NO_READER_FENCE, NO_WRITER_FENCE, NO_RECHECK, NO_ANNOUNCE, ONE_VALUE,
- * LEAVE_ALWAYS, INTEREST_LATE, INTEREST_ALONE, WAKE_FIRST, SELF_LATE, NO_SELF_CHECK, and
+ * LEAVE_ALWAYS, ONE_WORD (the writer looks at the first of two), INTEREST_LATE, INTEREST_ALONE, WAKE_FIRST, SELF_LATE, NO_SELF_CHECK, and
  * QUIET: the writer calls some generation no news, and a thread calls it news.
  */
 #ifndef THREADS
@@ -63,7 +65,8 @@
 #define WAKES 4
 #if INTERESTS > 1
 #define ACTIVITY(resource) (5 + (resource))
-#define WORDS (5 + INTERESTS)
+#define PROGRESS (5 + INTERESTS)
+#define WORDS (6 + INTERESTS)
 #else
 #define WORDS 5
 #endif
@@ -77,6 +80,11 @@
 
 #include "tso.pml"
 
+#ifdef TWO_WORDS
+#define FORGET_PROGRESS store(PROGRESS, 0)
+#else
+#define FORGET_PROGRESS skip
+#endif
 #define RESOURCE(thread) (((thread) - 1) % INTERESTS)
 #define OUTDATED 255 /* equal to no word */
 #define IS_ON(word) ((word) & 1)
@@ -100,11 +108,17 @@ hidden byte W7_no_wake_is_lost;
 #if INTERESTS > 1
 #define ONE_ACCESS /* has_news() makes two */
 #define INTEREST_OF(thread) (1 << RESOURCE(thread))
+#ifdef TWO_WORDS
+#define WORD_OF(resource) ((resource) == 0 -> INTEREST : PROGRESS)
+#else
+#define WORD_OF(resource) INTEREST
+#endif
 #define HAS_NEWS(thread) \
     (memory[LATEST] > seen[thread] && memory[ACTIVITY(RESOURCE(thread))] > seen[thread])
 #else
 #define ONE_ACCESS atomic
 #define INTEREST_OF(thread) 1
+#define WORD_OF(resource) INTEREST
 #define HAS_NEWS(thread) (memory[LATEST] > seen[thread])
 #endif
 
@@ -231,7 +245,11 @@ end_publish:
         fi
     }
     atomic {
+#ifdef ONE_WORD
         load(INTEREST, word);
+#else
+        load(WORD_OF(interest - 1), word); /* the other one is masked out */
+#endif
         if
         :: !(word & interest) -> goto rung
         :: else
@@ -273,9 +291,9 @@ inline add_interest()
 #ifdef INTEREST_ALONE
     word = 0;
 #else
-    load(INTEREST, word);
+    load(WORD_OF(RESOURCE(_pid)), word);
 #endif
-    store(INTEREST, word | INTEREST_OF(_pid));
+    store(WORD_OF(RESOURCE(_pid)), word | INTEREST_OF(_pid));
     word = 0
 }
 
@@ -305,7 +323,7 @@ inline leave()
         lock(); /* F5 */
         sleepers--;
         if
-        :: IS_LAST -> store(INTEREST, 0)
+        :: IS_LAST -> store(INTEREST, 0); FORGET_PROGRESS
         :: else -> unlock(); goto wait
         fi
     }

@@ -212,8 +212,12 @@ def owner(pipe: Connection, name: str) -> None:
 def numbers_in(cache: shmcache.Cache) -> int:
     """The one number that everything shows."""
     with cache.snapshot() as at:
-        numbers = {view["n"] for name in ("pods", "nodes") for view in at[name].list()}
-        assert (20, 1) == (len(at["pods"]), len(at["nodes"]))
+        return numbers_at(at)
+
+
+def numbers_at(at: shmcache.Snapshot) -> int:
+    numbers = {view["n"] for name in ("pods", "nodes") for view in at[name].list()}
+    assert (20, 1) == (len(at["pods"]), len(at["nodes"]))
     (number,) = numbers
     return int(number)
 
@@ -233,12 +237,14 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_state(name: str, rng: rand
             seen.append(numbers_in(cache))
             late = stack.enter_context(shmcache.attach(name))  # the dead one's cache is served
             assert seen[-1] == numbers_in(late)
+            dead = cache.instance
+            held = [stack.enter_context(reader.snapshot()) for reader in (cache, late)]
             with shmcache.Writer(name, ["pods"]) as successor:
                 successor.put("pods", "new", {})
                 with shmcache.attach(name) as fresh:
                     assert ["new"] == list(fresh["pods"])
-                    assert fresh.instance != cache.instance
-                assert seen[-1] == numbers_in(cache) == numbers_in(late)
+                    assert fresh.instance != dead
+                assert [seen[-1]] * 2 == [numbers_at(at) for at in held]
     assert max(seen) > 0
     assert [] == SharedMemory().names(PREFIX + name)
 

@@ -156,6 +156,15 @@ uint64_t shmc_seats_reap(const struct shmc_segment *seats, uint64_t seat_count, 
 
 /* ---- wake.c ----------------------------------------------------------------------------- */
 
+/* What a sleeper waits for, and who may end it alone. */
+struct shmc_wanted {
+    uint64_t interest;       /* in objects and states: bit id & 63 of each resource */
+    uint64_t progress;       /* in states and versions */
+    const shmc_atomic *stop; /* not 0: the sleep ends, as if its time were over; or NULL */
+};
+enum shmc_status shmc_wait_wanted(struct shmc_reader *reader, const struct shmc_wanted *wanted,
+                                  uint64_t seen, uint64_t wakes, int64_t timeout_ns);
+
 /* Changes a seat's word if somebody announced sleep on it, and wakes all who wait on it. */
 void shmc_post(shmc_atomic32 *semaphore);
 uint64_t shmc_monotonic_ns(void);

@@ -261,6 +261,13 @@ int shmc_reader_over(const struct shmc_reader *reader);
  * By the writer that closes, or the one that comes after a dead one. */
 enum shmc_status shmc_data_end(const struct shmc_segment *data);
 enum shmc_status shmc_seats_end(const struct shmc_segment *seats);
+/* Writes to an eventfd whenever shmc_wait_unless() would return, from a thread of its own, until
+ * shmc_relay_stop(); reader and fd must stay until then. After SHMC_OVER it writes once. */
+struct shmc_relay;
+enum shmc_status shmc_relay_start(struct shmc_reader *reader, uint64_t interest, uint64_t progress,
+                                  uint64_t seen, uint64_t wakes, int fd,
+                                  struct shmc_relay **relay);
+void shmc_relay_stop(struct shmc_relay *relay);
 /* A descriptor that becomes readable when a name appears in a directory, or -1 with errno. */
 int shmc_notice_open(const char *directory);
 /* Ends the sleep of every thread of this process in shmc_wait (they see TIMEOUT or OK). */

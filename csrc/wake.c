@@ -81,12 +81,6 @@ void shmc_post(shmc_atomic32 *semaphore)
     syscall(SYS_futex, semaphore, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* What a thread waits for: bit id & 63 of each resource. */
-struct wanted {
-    uint64_t interest; /* in its objects and its state */
-    uint64_t progress; /* in its state and its version */
-};
-
 /*
  * Whether a generation after `seen` changed something that is waited for. An activity word may
  * already name a generation that is not published yet; then latest has not moved and
@@ -101,7 +95,7 @@ static bool any_after(const shmc_atomic generations[SHMC_ACTIVITY], uint64_t wan
     return false;
 }
 
-static bool has_news(const struct shmc_super *super, struct wanted wanted, uint64_t seen)
+static bool has_news(const struct shmc_super *super, struct shmc_wanted wanted, uint64_t seen)
 {
     if (shmc_load_acquire(&super->latest) <= seen) /* W6 */
         return false;
@@ -109,8 +103,13 @@ static bool has_news(const struct shmc_super *super, struct wanted wanted, uint6
            any_after(super->progress, wanted.progress, seen);
 }
 
+static bool stopped(struct shmc_wanted wanted)
+{
+    return wanted.stop != NULL && shmc_load_racy(wanted.stop) != 0;
+}
+
 /* Switches the bell on; returns the number to sleep on. */
-static uint32_t announce(struct shmc_reader *reader, struct wanted wanted)
+static uint32_t announce(struct shmc_reader *reader, struct shmc_wanted wanted)
 {
     struct shmc_seat *seat = reader->seat;
 
@@ -145,7 +144,7 @@ static void leave(struct shmc_reader *reader)
     pthread_mutex_unlock(&reader->lock);
 }
 
-static enum shmc_status await(struct shmc_reader *reader, struct wanted wanted, uint64_t seen,
+static enum shmc_status await(struct shmc_reader *reader, struct shmc_wanted wanted, uint64_t seen,
                               uint64_t wakes, uint64_t deadline_ns)
 {
     for (;;) {
@@ -155,7 +154,7 @@ static enum shmc_status await(struct shmc_reader *reader, struct wanted wanted, 
             return SHMC_OK;
         if (shmc_load_racy(&reader->super->over) != 0) /* N1 (end.c) */
             return SHMC_OVER;
-        if (shmc_load_racy(&reader->wakes) != wakes) /* W7 */
+        if (shmc_load_racy(&reader->wakes) != wakes || stopped(wanted)) /* W7 */
             return SHMC_TIMEOUT;
         const enum shmc_status status = futex_wait(&reader->seat->semaphore, number, deadline_ns);
         if (status == SHMC_INTERRUPTED || status == SHMC_SYSTEM)
@@ -188,14 +187,21 @@ uint64_t shmc_reader_wakes(const struct shmc_reader *reader)
 enum shmc_status shmc_wait_unless(struct shmc_reader *reader, uint64_t interest, uint64_t progress,
                                   uint64_t seen, uint64_t wakes, int64_t timeout_ns)
 {
-    const struct wanted wanted = {.interest = interest, .progress = progress};
+    const struct shmc_wanted wanted = {.interest = interest, .progress = progress};
+
+    return shmc_wait_wanted(reader, &wanted, seen, wakes, timeout_ns);
+}
+
+enum shmc_status shmc_wait_wanted(struct shmc_reader *reader, const struct shmc_wanted *wanted,
+                                  uint64_t seen, uint64_t wakes, int64_t timeout_ns)
+{
     uint64_t deadline_ns = FOREVER_NS;
 
     if (shmc_reader_forked(reader))
         return SHMC_FORKED;
     if (reader->seat == NULL)
         return SHMC_INVALID;
-    if (has_news(reader->super, wanted, seen))
+    if (has_news(reader->super, *wanted, seen))
         return SHMC_OK;
     if (shmc_reader_over(reader))
         return SHMC_OVER;
@@ -204,7 +210,7 @@ enum shmc_status shmc_wait_unless(struct shmc_reader *reader, uint64_t interest,
     if (timeout_ns > 0 && (uint64_t)timeout_ns < FOREVER_NS / 2)
         deadline_ns = shmc_monotonic_ns() + (uint64_t)timeout_ns;
     enter(reader);
-    const enum shmc_status status = await(reader, wanted, seen, wakes, deadline_ns);
+    const enum shmc_status status = await(reader, *wanted, seen, wakes, deadline_ns);
     leave(reader);
     return status;
 }

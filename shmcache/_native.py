@@ -81,7 +81,10 @@ if TYPE_CHECKING:
         shmc_reader_over: Callable[[ReaderHandle], int]
         shmc_data_end: Callable[[SegmentHandle], int]
         shmc_seats_end: Callable[[SegmentHandle], int]
+        shmc_relay_start: Callable[[ReaderHandle, int, int, int, int, int, Pointer], int]
+        shmc_relay_stop: Callable[[Pointer], None]
         shmc_notice_open: Callable[[bytes], int]
+        shmc_reader_wakes: Callable[[ReaderHandle], int]
         shmc_wait_progress: Callable[[ReaderHandle, int, int, int, int], int]
         shmc_wake_self: Callable[[ReaderHandle], None]
 

@@ -38,6 +38,6 @@ def run(cache: Cache) -> None:
             signal.signal(number, handler)
         informer.stop()
         if not cache.closed:
-            cache.wake()
+            cache.nudge()
         informer.join(GRACE_SECONDS)
         cache.close()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 RESYNC_MIN = 1.0
 """Seconds; a shorter period would be a poll."""
 REPLAY_PAGE = 256
+_CO_COROUTINE = 0x80  # inspect.CO_COROUTINE, without that import
 
 
 class Wanted:
@@ -61,12 +62,25 @@ class Wanted:
         self.shard = shard
         self.name = name or _name_of(handlers)
 
+    @property
+    def asynchronous(self) -> bool:
+        """Whether a handler is a coroutine function: then all are called in a loop."""
+        return any(handler is not None and _is_coroutine(handler) for handler in self.handlers)
+
 
 def _name_of(handlers: Handlers) -> str:
     for handler in handlers:
         if handler is not None:
             return getattr(handler, "__qualname__", None) or repr(handler)
     return "no handler"
+
+
+def _is_coroutine(handler: Callable[..., object]) -> bool:
+    called: Any = handler if hasattr(handler, "__code__") else getattr(handler, "__func__", None)
+    if called is None:
+        called = getattr(type(handler).__call__, "__func__", type(handler).__call__)
+    code = getattr(called, "__code__", None)
+    return code is not None and bool(code.co_flags & _CO_COROUTINE)
 
 
 class Registration:
@@ -223,6 +237,9 @@ class Registration:
         found, self._resync_after = feed.replay(after, REPLAY_PAGE)
         if not self._tell(feed, iter(found)):
             self._resync_after = after  # its objects went stale
+        self._resynced()
+
+    def _resynced(self) -> None:
         if self._resync_after is None:
             self._resync_at = self._informer.clock() + (self._wanted.resync or 0)
 

@@ -13,8 +13,17 @@ from shmcache.known import KnownResources
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from shmcache.reader import Cache
+
+
+def _kind(wanted: Wanted) -> type[Registration]:
+    if not wanted.asynchronous:
+        return Registration
+    from shmcache.asynchronous import AsyncRegistration
+
+    return AsyncRegistration
 
 
 class Informer:
@@ -33,6 +42,7 @@ class Informer:
         self.started = False
         self.stopping = False
         self.on_stop: list[Callable[[], object]] = []
+        self.bells: dict[Any, Any] = {}
         self._pid = os.getpid()  # last: who sees it finds the rest
 
     def here(self) -> None:
@@ -53,7 +63,7 @@ class Informer:
         with self._lock:
             if self.stopping or self.cache.closed:
                 raise ClosedError(f"cache {self.cache.name!r} is closed: nothing is told any more")
-            registration = Registration(self, wanted)
+            registration = _kind(wanted)(self, wanted)
             self.registrations.append(registration)
             if self.started:
                 self._start(registration)
@@ -66,7 +76,7 @@ class Informer:
                 self.registrations.remove(registration)
             self.known.drop_empty()
         if self.started and not self.cache.closed:
-            self.cache.wake()
+            self.cache.nudge()
 
     def feed(self, wanted: Wanted) -> Feed:
         """A new feed, which was told nothing yet."""
@@ -109,6 +119,9 @@ class Informer:
                 tell()
             for registration in self.registrations:
                 registration._stop()  # noqa: SLF001
+            for loop, bell in list(self.bells.items()):
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(bell.ring)
 
     def join(self, timeout: float | None = None) -> bool:
         """Waits until no handler runs; False if `timeout` seconds passed before."""

@@ -136,10 +136,9 @@ class Cache:
     def seat(self) -> int:
         """This process's seat, for display."""
         held = waiting.attachment(self.reader)
-        try:
-            return int(lib.shmc_reader_seat(held.use()))
-        finally:
-            held.leave()
+        found = int(lib.shmc_reader_seat(held.use()))
+        held.leave()
+        return found
 
     @property
     def closed(self) -> bool:
@@ -233,11 +232,15 @@ class Cache:
 
     def wake(self) -> None:
         """Ends every wait() of this process now, as if its time were over; from any thread."""
+        waiting.attachment(self.reader).called += 1
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Lets every sleeper look whether it is to end; the others sleep on."""
         held = waiting.attachment(self.reader)
-        try:
-            lib.shmc_wake_self(held.use())
-        finally:
-            held.leave()
+        handle = held.use()
+        lib.shmc_wake_self(handle)
+        held.leave()
 
     def _interest(self, resources: Iterable[str]) -> int:
         names = [resources] if isinstance(resources, str) else resources

@@ -7,9 +7,10 @@ from shmcache.sharding import bounds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from typing import Any
 
+    from shmcache.asynchronous import Event
     from shmcache.handlers import Handlers, Registration
     from shmcache.listing import Fields, Labels
     from shmcache.reader import Cache
@@ -61,3 +62,28 @@ def add_handler(
         name=name,
     )
     return cache.informer.add(wanted)
+
+
+def events(
+    resource: CachedResource,
+    *,
+    labels: Labels | None,
+    fields: Fields | None,
+    namespace: str | None,
+    shard: tuple[int, int] | None,
+) -> AsyncIterator[Event]:
+    """See CachedResource.events()."""
+    from shmcache import asynchronous
+
+    bounds(shard)
+    wanted = Wanted(
+        resource.name,
+        (None, None, None),
+        match=selecting(labels, fields),
+        namespace=namespace,
+        resync=None,
+        shard=shard,
+        name="events()",
+    )
+    informer = cache_of(resource).informer
+    return asynchronous.events(informer, wanted)

@@ -11,9 +11,10 @@ from shmcache.freshness import Fresh
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from typing import Any
 
+    from shmcache.asynchronous import Event
     from shmcache.handlers import OnAdd, OnDelete, OnUpdate, Registration
     from shmcache.listing import Fields, Labels, Plan, Remembered
     from shmcache.reader import Cache
@@ -236,6 +237,22 @@ class CachedResource(Fresh):
             shard=shard,
             name=name,
         )
+
+    def events(
+        self,
+        *,
+        labels: Labels | None = None,
+        fields: Fields | None = None,
+        namespace: str | None = None,
+        shard: tuple[int, int] | None = None,
+    ) -> AsyncIterator[Event]:
+        """`async for event in pods.events()`: what a registration would be told, on asyncio (G11).
+
+        Each iteration has a place in the ring of its own, and needs no start().
+        """
+        from shmcache.registering import events
+
+        return events(self, labels=labels, fields=fields, namespace=namespace, shard=shard)
 
     def __repr__(self) -> str:
         return f"<shmcache.CachedResource {self.name}: {len(self)} objects>"

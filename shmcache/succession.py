@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 
-from shmcache import states
+from shmcache import states, waiting
 from shmcache._native import lib
 from shmcache.attachment import Attachment
 from shmcache.errors import LayoutMismatch, SegmentNotFound, ShmCacheError, UntrustedSegment
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shmcache import _hot
     from shmcache.segments import Place
 
+_HUB_SECONDS = 0.05  # where a thread that sleeps would stop all greenlets
 _EVERYTHING = (1 << 64) - 1
 _LOOK_SECONDS = 0.5  # how long a sleeper here may miss that it shall end
 
@@ -117,6 +118,9 @@ class Succession:
         owner: Any = None if candidate is None else candidate.owner
         if owner is None:
             notice.wait(seconds)
+            return
+        if waiting.cooperative() is not None:
+            time.sleep(min(seconds, _HUB_SECONDS))
             return
         handle = owner.use()
         try:

@@ -7,8 +7,11 @@ handler runs at once, and its exception propagates.
 
 from __future__ import annotations
 
+import sys
 import time
 
+from shmcache import _native
+from shmcache._native import lib
 from shmcache.errors import ClosedError, ForkedError
 
 TYPE_CHECKING = False
@@ -17,7 +20,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from shmcache import _hot
+    from shmcache.hubs import Sleep
     from shmcache.succession import Succession
+
+    Wanted = tuple[int, int, int]
+    """Interest, progress, and the generation since which."""
 
 EVERYTHING = (1 << 64) - 1  # interest in all resources
 
@@ -54,8 +61,60 @@ def sleep(
 
     Does not begin if `unless()`; who makes that true and then wakes us, ends the sleep in any case.
     """
-    found = reader.wait(interest, progress, since, timeout, unless)
-    return elsewhere(reader, timeout, unless) if found is None else found
+    hub = cooperative()
+    called = _calls(reader)
+    deadline = 0.0 if timeout is None else time.monotonic() + timeout
+    while True:
+        if hub is None:
+            found = reader.wait(interest, progress, since, timeout, unless)
+        else:
+            found = _on_hub(hub, reader, (interest, progress, since), timeout, unless)
+        if found is None:
+            return elsewhere(reader, timeout, unless)
+        if timeout is not None:
+            timeout = deadline - time.monotonic()
+        over = timeout is not None and timeout <= 0
+        if found or over or _calls(reader) != called or _ended(reader, unless):
+            return found
+
+
+def _calls(reader: _hot.Reader) -> int:
+    """How often Cache.wake() was called. Other rings are for those who are to end alone."""
+    owner: Any = reader.owner
+    return 0 if owner is None else int(owner.called)
+
+
+def cooperative() -> Sleep | None:
+    """How to sleep in a process that gevent or eventlet has patched: without stopping its hub."""
+    if "gevent" not in sys.modules and "eventlet" not in sys.modules:
+        return None
+    from shmcache import hubs
+
+    return hubs.sleeping()
+
+
+def _on_hub(
+    hub: Sleep,
+    reader: _hot.Reader,
+    wanted: Wanted,
+    timeout: float | None,
+    unless: Callable[[], bool] | None,
+) -> bool | None:
+    """Reader.wait() of a greenlet."""
+    held = attachment(reader)
+    handle = held.use()
+    try:
+        wakes = lib.shmc_reader_wakes(handle)
+        if lib.shmc_reader_over(handle):
+            return None
+        if not _ended(reader, unless) and (timeout is None or timeout > 0):
+            hub(reader, wanted, wakes, timeout)
+        status = lib.shmc_wait_progress(handle, *wanted, 0)
+        if reader.closed:
+            raise ClosedError(f"cache {held.name!r} was closed while a greenlet waited")
+        return None if lib.shmc_reader_over(handle) else status == _native.OK
+    finally:
+        held.leave()
 
 
 def elsewhere(

@@ -1,0 +1,274 @@
+"""Handlers and events on asyncio.
+
+One descriptor per cache and loop says that something was published; the loop then lets everybody
+look who waits. What is told, and in which order, is decided by the same feeds as in threads (G11
+to G18); only who sleeps is another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from shmcache import waiting
+from shmcache.errors import ClosedError, StaleObjectError
+from shmcache.feed import ADD, KIND_NAMES, UPDATE
+from shmcache.handlers import REPLAY_PAGE, Registration, Wanted
+from shmcache.relay import Relay
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from typing import Any, Literal
+
+    from shmcache.feed import Feed, Keyed, Told
+    from shmcache.informer import Informer
+    from shmcache.reader import Cache
+
+
+class Event:
+    """One change, as `async for event in pods.events()` gives it."""
+
+    __slots__ = ("_keyed", "initial", "new", "old", "type", "unknown_final_state")
+
+    type: Literal["ADDED", "MODIFIED", "DELETED"]
+    old: Any
+    """The object before; a Tombstone if that is gone; None of what was added."""
+    new: Any
+    """The object now; None of what was deleted."""
+    initial: bool
+    """Added, and part of the first content: no news."""
+    unknown_final_state: bool
+    """Deleted, and its end was found, not seen."""
+
+    def __init__(self, told: Told) -> None:
+        kind, self._keyed, self.old, self.new, flag = told
+        self.type = KIND_NAMES[kind]  # type: ignore[assignment]
+        self.initial = flag and kind == ADD
+        self.unknown_final_state = flag and kind != ADD
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return str(self._keyed.key)
+
+    @property
+    def object(self) -> Any:
+        """The object now, or as it was last."""
+        return self.old if self.new is None else self.new
+
+    def __repr__(self) -> str:
+        return f"<shmcache.Event {self.type} {self.key}>"
+
+
+class Bell:
+    """Wakes the coroutines of one loop that wait for a cache."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._loop = asyncio.get_running_loop()
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._relay: Relay | None = None
+        self._reader: object = None
+
+    def _listen(self) -> None:
+        """A relay on the instance that is read now."""
+        reader = self._cache.reader
+        if self._relay is not None and reader is self._reader:
+            return
+        self.close()
+        self._relay = Relay(reader, (waiting.EVERYTHING, 0, reader.latest))
+        self._reader = reader
+        self._loop.add_reader(self._relay.fd, self._ring)
+
+    def _ring(self) -> None:
+        if self._relay is not None:
+            self._relay.clear()
+        self.ring()
+
+    def ring(self) -> None:
+        """Lets everybody look. In the loop's thread."""
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+        self._waiting.clear()
+
+    async def wait(self, feed: Feed, timeout: float | None) -> None:
+        """Sleeps until there may be something for a feed, or the time is over."""
+        reader = feed.reader
+        if reader is None or reader is not self._cache.reader:
+            return
+        if reader.spent:
+            await self._wait_for_successor(reader, timeout)
+            return
+        self._listen()
+        future = self._loop.create_future()
+        self._waiting.add(future)
+        if reader.latest != feed.generation:
+            self._waiting.discard(future)
+            return  # published before there was somebody to wake
+        if timeout is None:
+            await future
+            return
+        await asyncio.wait([future], timeout=timeout)
+        self._waiting.discard(future)
+
+    async def _wait_for_successor(self, reader: Any, timeout: float | None) -> None:
+        """Between two writers there is no bell: a thread of the loop sleeps for us."""
+        ended = threading.Event()
+        owner = reader.owner
+        if owner is None:
+            raise ClosedError(f"cache {self._cache.name!r} is closed")
+
+        def sleep() -> bool:
+            found: bool = owner.succession.wait(
+                reader, timeout, lambda: ended.is_set() or reader.closed
+            )
+            return found
+
+        try:
+            await self._loop.run_in_executor(None, sleep)
+        finally:
+            ended.set()
+        if reader.closed:
+            raise ClosedError(f"cache {self._cache.name!r} is closed")
+
+    def close(self) -> None:
+        """Ends the thread behind it."""
+        if self._relay is not None:
+            self._loop.remove_reader(self._relay.fd)
+            self._relay.close()
+            self._relay = None
+
+
+def bell_of(informer: Informer) -> Bell:
+    """The bell of the running loop."""
+    loop = asyncio.get_running_loop()
+    found: Bell | None = informer.bells.get(loop)
+    if found is None:
+        for other in [other for other in informer.bells if other.is_closed()]:
+            del informer.bells[other]
+        found = informer.bells[loop] = Bell(informer.cache)
+    return found
+
+
+async def events(informer: Informer, wanted: Wanted) -> AsyncIterator[Event]:
+    """Every change, from now on and for ever; ends when the iteration is given up."""
+    bell = bell_of(informer)
+    feed = informer.feed(wanted)
+    try:
+        while not informer.stopping:
+            for told in feed.drain():
+                yield Event(told)
+            feed.rest()
+            await bell.wait(feed, None)
+    except ClosedError:
+        if not informer.cache.closed:
+            raise
+    finally:
+        informer.leave(feed)
+
+
+class AsyncRegistration(Registration):
+    """One whose handlers are coroutine functions: a task on the loop where it was started."""
+
+    _task: asyncio.Task[None] | None = None
+    _bell: Bell | None = None
+
+    def _start(self, feed: Feed) -> None:
+        self._feed = feed
+        self._bell = bell_of(self._informer)
+        self._loop = asyncio.get_running_loop()
+        if self._wanted.resync is not None:
+            self._resync_at = self._informer.clock() + self._wanted.resync
+        self._synced_future: asyncio.Event = asyncio.Event()
+        self._task = self._loop.create_task(self._run_async(feed), name=f"shmcache {self.name}")
+
+    def _reset(self) -> None:
+        super()._reset()
+        self._task = None
+
+    def _stop(self) -> None:
+        if self._task is None:
+            self._end()
+
+    def remove(self, *, wait: bool = False, timeout: float | None = None) -> bool:
+        """No further calls. Does not wait: see removed()."""
+        if wait:
+            raise ValueError("a coroutine cannot be waited for here: await registration.removed()")
+        super().remove(timeout=timeout)
+        if self._bell is not None:
+            self._loop.call_soon_threadsafe(self._bell.ring)
+        return True
+
+    async def removed(self) -> None:
+        """remove(), and sleeps until its handlers have come to their end."""
+        self.remove()
+        if self._task is not None and self._task is not asyncio.current_task():
+            await asyncio.wait([self._task])
+
+    async def synced(self) -> bool:
+        """Sleeps until has_synced; False if it ended before."""
+        await self._synced_future.wait()
+        return not self._failed()
+
+    async def _run_async(self, feed: Feed) -> None:
+        try:
+            while not self._stopped():
+                if await self._tell_async(feed, feed.drain()):
+                    await self._drained_async(feed)
+        except ClosedError:
+            if not self._stopped():
+                raise
+        finally:
+            self._informer.leave(feed)
+            self._end()
+            self._synced_future.set()
+
+    async def _drained_async(self, feed: Feed) -> None:
+        if feed.synced and not self._synced.is_set():
+            self._synced.set()
+            self._synced_future.set()
+        left = None
+        if self._resync_at is not None:
+            left = self._resync_at - self._informer.clock()
+            if left <= 0 or self._resync_after is not None:
+                found, self._resync_after = feed.replay(self._resync_after or "", REPLAY_PAGE)
+                await self._tell_async(feed, iter(found))
+                self._resynced()
+                return
+        feed.rest()
+        if self._bell is not None and not self._stopped():
+            await self._bell.wait(feed, left)
+
+    async def _tell_async(self, feed: Feed, stream: Iterator[Told]) -> bool:
+        for kind, keyed, old, new, flag in stream:
+            if self._stopped():
+                return False
+            try:
+                await self._call(kind, old, new, flag=flag)
+            except Exception as error:  # noqa: BLE001 - the handler is not ours (G14)
+                if not self._counts_as_told(feed, kind, keyed, error):
+                    return False
+            self._counts[kind] += 1
+        return True
+
+    async def _call(self, kind: int, old: Any, new: Any, *, flag: bool) -> None:
+        on_add, on_update, on_delete = self._wanted.handlers
+        result: object = None
+        if kind == UPDATE:
+            result = on_update(old, new) if on_update is not None else None
+        elif kind == ADD:
+            result = on_add(new, flag) if on_add is not None else None
+        elif on_delete is not None:
+            result = on_delete(old, flag)
+        if asyncio.iscoroutine(result):
+            await result
+
+    def _counts_as_told(self, feed: Feed, kind: int, keyed: Keyed, error: Exception) -> bool:
+        if isinstance(error, StaleObjectError) and feed.revoked():
+            return False
+        if isinstance(error, ClosedError) and self._stopped():
+            return False
+        self._failed_on(kind, keyed, error)
+        return True

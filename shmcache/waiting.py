@@ -62,7 +62,7 @@ def sleep(
     Does not begin if `unless()`; who makes that true and then wakes us, ends the sleep in any case.
     """
     hub = cooperative()
-    called = _calls(reader)
+    called = calls(reader)
     deadline = 0.0 if timeout is None else time.monotonic() + timeout
     while True:
         if hub is None:
@@ -74,11 +74,11 @@ def sleep(
         if timeout is not None:
             timeout = deadline - time.monotonic()
         over = timeout is not None and timeout <= 0
-        if found or over or _calls(reader) != called or _ended(reader, unless):
+        if found or over or calls(reader) != called or _ended(reader, unless):
             return found
 
 
-def _calls(reader: _hot.Reader) -> int:
+def calls(reader: _hot.Reader) -> int:
     """How often Cache.wake() was called. Other rings are for those who are to end alone."""
     owner: Any = reader.owner
     return 0 if owner is None else int(owner.called)

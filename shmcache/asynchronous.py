@@ -208,7 +208,11 @@ class AsyncRegistration(Registration):
             await asyncio.wait([self._task])
 
     async def synced(self) -> bool:
-        """Sleeps until has_synced; False if it ended before."""
+        """Sleeps until has_synced; False if it ended before. To be awaited where it was started."""
+        if self._task is None:
+            raise RuntimeError(
+                f"{self.name} does not run yet: cache.start() in the loop comes first"
+            )
         await self._synced_future.wait()
         return not self._failed()
 
@@ -233,8 +237,10 @@ class AsyncRegistration(Registration):
         if self._resync_at is not None:
             left = self._resync_at - self._informer.clock()
             if left <= 0 or self._resync_after is not None:
-                found, self._resync_after = feed.replay(self._resync_after or "", REPLAY_PAGE)
-                await self._tell_async(feed, iter(found))
+                after = self._resync_after or ""
+                found, self._resync_after = feed.replay(after, REPLAY_PAGE)
+                if not await self._tell_async(feed, iter(found)):
+                    self._resync_after = after  # its objects went stale
                 self._resynced()
                 return
         feed.rest()

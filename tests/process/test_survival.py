@@ -3,6 +3,7 @@ next writer do; and what has ended keeps nothing (G13, G14, G15, G19)."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import queue
 import subprocess
@@ -375,6 +376,41 @@ def test_g15_a_page_of_which_a_handler_lost_the_memory_is_told_again(
         while seen.get(timeout=PATIENCE) != "b":
             pass
         assert 0 == registration.errors
+
+
+def test_g15_an_async_handler_that_lost_the_memory_is_told_the_page_again(
+    greedy: shmcache.Writer,
+) -> None:
+    now, seen = [0.0], list[str]()
+    greedy.apply("pods", [pod("a", 1), pod("b", 1)])
+
+    async def follow(cache: shmcache.Cache) -> None:
+        ended = asyncio.Event()
+
+        async def updated(_: Any, new: Any) -> None:
+            if not seen:
+                seen.append(name_of(new))
+                taken_back(greedy, cache)
+                name_of(new)  # raises StaleObjectError
+            seen.append(name_of(new))
+            if seen[-1] == "b":
+                ended.set()
+
+        cache.informer.clock = lambda: now[0]
+        registration: Any = cache["pods"].add_handler(None, updated, resync=60, labels="!x")
+        with pytest.raises(RuntimeError, match="does not run yet"):
+            await registration.synced()
+        cache.start()
+        assert await asyncio.wait_for(registration.synced(), PATIENCE)
+        now[0] = 61.0
+        greedy.apply("pods", [pod("c", 1)])  # wakes it
+        await asyncio.wait_for(ended.wait(), PATIENCE)
+        assert ["a", "a"] == seen[:2]
+        assert 0 == registration.errors
+        await registration.removed()
+
+    with shmcache.attach(greedy.name) as cache:
+        asyncio.run(follow(cache))
 
 
 # ---- fork --------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from typing import Any
 import chaos_history
 import chaos_reader
 import orjson
-from chaos_history import Sample, digest, versions, versions_in, versions_of
+from chaos_history import Sample, differences, digest, versions, versions_in, versions_of
 from chaos_proof import Asked, Measured, all_know, bound, measure
 from chaos_reader import Back, Report, digest_of
 from chaos_reflector import Reflector, logged
@@ -77,6 +77,8 @@ class Chaos:
         ]
         for reader in self.readers:
             reader.hear()
+        for named in NAMED.values():
+            assert self.cache[named].wait_synced(PATIENCE), self.cache[named].status
 
     # ---- storms --------------------------------------------------------------------------------
 
@@ -127,7 +129,9 @@ class Chaos:
         restored = self.server.ask(("restore",))
         if restored is not None:
             self.restores.append(restored)
-            self._until(lambda: self._all_know(*restored), "a feed does not know of the backup")
+            self._until(
+                lambda: self._all_know(*restored), lambda: "a feed does not know of the backup"
+            )
             self.compare()
         self.server.ask(("written",))
 
@@ -143,7 +147,7 @@ class Chaos:
         state: State = self.server.ask(("state",))
         wanted = self._base = versions_of(state)
         start = time.monotonic()
-        self._until(lambda: self._is_there(wanted), f"the cache is not the server's: {self.cache}")
+        self._until(lambda: self._is_there(wanted), lambda: self._differences(wanted))
         self.slowest = max(self.slowest, time.monotonic() - start)
         for name, objects in state.items():
             self._compare_objects(name, objects, wanted[name])
@@ -160,6 +164,17 @@ class Chaos:
                 and versions_in(resource) == wanted[name]
                 for name, resource in ((name, now[named]) for name, named in NAMED.items())
             )
+
+    def _differences(self, wanted: dict[str, dict[str, int]]) -> str:
+        """What is not as it should be, as we see it and as one who attaches now."""
+        lines = [f"the cache is not the server's, at {self.server.ask(('bookmark',))}:"]
+        with shmcache.attach(self.cache.name) as anew:
+            for name, named in NAMED.items():
+                for cache in (self.cache, anew):
+                    found = versions_in(cache[named])
+                    wrong = sorted(differences(found, wanted[name]))
+                    lines.append(f"{cache.instance:x} {named}: {cache[named].status} {wrong[:5]}")
+        return "\n".join(lines)
 
     def _compare_objects(self, name: str, objects: dict[str, bytes], wanted: Any) -> None:
         with self.cache.snapshot() as now:
@@ -210,18 +225,18 @@ class Chaos:
     def _is_explained(self, back: Back) -> bool:
         """By a backup from before the object's last version, or from before its deletion."""
         return any(
-            at <= back.seconds and (now < back.was or back.was == back.now)
+            back.since <= at <= back.seconds and (now < back.was or back.was == back.now)
             for at, _, now in self.restores
         )
 
-    def _until(self, fact: Callable[[], bool], otherwise: str) -> None:
+    def _until(self, fact: Callable[[], bool], otherwise: Callable[[], str]) -> None:
         """Looks whenever something was published, and now and then."""
         deadline = time.monotonic() + PATIENCE
         while True:
             since = self.cache.latest
             if fact():
                 return
-            assert time.monotonic() < deadline, otherwise
+            assert time.monotonic() < deadline, otherwise()
             self.cache.wait(since, 0.2)
 
     # ---- the end ---------------------------------------------------------------------------------

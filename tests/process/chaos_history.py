@@ -62,7 +62,7 @@ def check(base: dict[str, Versions], written: list[Written], samples: list[Sampl
                 _apply(state, ours[done])
                 done += 1
             later = {one.key for one in ours[done:]} if mixed else set()
-            wrong = _differences(sample.found, state) - later
+            wrong = differences(sample.found, state) - later
             assert not wrong, (
                 f"{resource} at {sample.version} was no state of the server: "
                 f"{ {key: (sample.found.get(key), state.get(key)) for key in sorted(wrong)[:5]} }"
@@ -80,5 +80,5 @@ def _apply(state: Versions, one: Written) -> None:
         state.pop(one.key, None)
 
 
-def _differences(left: Versions, right: Versions) -> set[str]:
+def differences(left: Versions, right: Versions) -> set[str]:
     return {key for key in left.keys() | right.keys() if left.get(key) != right.get(key)}

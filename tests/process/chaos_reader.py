@@ -31,6 +31,8 @@ class Back(NamedTuple):
     """A version that went back, as it may after a restored backup."""
 
     seconds: float
+    since: float
+    """When the version before was told; or the object's end, if the same one came again."""
     key: str
     was: int
     now: int
@@ -55,7 +57,8 @@ class Mirror:
 
     def __init__(self) -> None:
         self.told: dict[str, Fact] = {}
-        self.last: dict[str, int] = {}
+        self.last: dict[str, tuple[int, float]] = {}
+        self.ended: dict[str, float] = {}
         self.problems: list[str] = []
         self.backs: list[Back] = []
         self.tombstones = 0
@@ -85,6 +88,7 @@ class Mirror:
         self._expect(was is not None, f"deleted, never added: {key}")
         if was is not None:
             self._expect(was.uid == meta["uid"], f"another one deleted: {was} {meta['uid']}")
+            self.ended[key] = time.monotonic()
         with self.changed:
             self.told.pop(key, None)
             self.changed.notify_all()
@@ -100,10 +104,13 @@ class Mirror:
 
     def _version(self, now: Fact) -> None:
         """Never back, which a restored backup explains: whoever knows of it will judge."""
-        last = self.last.get(now.key, 0)
+        last, since = self.last.get(now.key, (0, 0.0))
+        seconds = time.monotonic()
+        if now.version == last:
+            since = self.ended.get(now.key, since)
         if now.version <= last:
-            self.backs.append(Back(time.monotonic(), now.key, last, now.version))
-        self.last[now.key] = now.version
+            self.backs.append(Back(seconds, since, now.key, last, now.version))
+        self.last[now.key] = now.version, seconds
 
     def _set(self, now: Fact) -> None:
         with self.changed:

@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
 RESULTS = HERE / "results.json"
 QUESTIONS = ("reads", "writes", "events", "memory", "wake", "ring", "contention", "framing",
-             "selecting", "reflector")  # fmt: skip
+             "selecting", "reflector", "handlers")  # fmt: skip
 WORSE = 1.10
 TIMEOUT_S = 1_800
 

@@ -12,8 +12,8 @@ import threading
 
 from shmcache import waiting
 from shmcache.errors import ClosedError, StaleObjectError
-from shmcache.feed import ADD, KIND_NAMES, UPDATE
-from shmcache.handlers import REPLAY_PAGE, Registration, Wanted
+from shmcache.feed import ADD, KIND_NAMES, REPLAY_PAGE, UPDATE
+from shmcache.handlers import Registration, Wanted
 from shmcache.relay import Relay
 
 TYPE_CHECKING = False

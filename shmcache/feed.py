@@ -11,7 +11,7 @@ its own. A new registration is one piece that was told nothing (G11).
 
 from __future__ import annotations
 
-from shmcache.errors import StaleObjectError
+from shmcache.errors import ForkedError, StaleObjectError
 from shmcache.sharding import bounds, shard_hash
 from shmcache.states import has_content
 from shmcache.tombstone import Tombstone
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Match = Callable[[Any], bool]
 
 ADD, UPDATE, DELETE = range(3)
+REPLAY_PAGE = 256
 KIND_NAMES = ("ADDED", "MODIFIED", "DELETED")
 
 
@@ -91,7 +92,7 @@ class Feed:
                     yield from self._difference(batch)
                 elif batch.deltas:
                     yield from (self._deltas if self._plain else self._selected)(batch)
-                else:
+                if self.pieces is None and batch.end == batch.head:
                     self._reached(batch)
                     return
             except StaleObjectError:
@@ -222,26 +223,51 @@ class Feed:
         return self.pieces or []
 
     def _piece(self, batch: Batch, piece: Piece, rows: Rows, pieces: list[Piece]) -> Iterator[Told]:
+        told = self._compared(batch, rows) if piece.since else self._replayed(batch, piece)
         done: Piece | None = None
-        for number, row in enumerate(rows, 1):
-            key = row[0]
-            if self._prefix is None or key.startswith(self._prefix):
-                yield from self._missing(batch, row, initial=piece.since == 0 or not self._whole)
-            if number < len(rows) and rows[number][0] == key:
-                continue  # deleted, and added again
-            self._ended.pop(key, None)
+        for key, event in told:
+            if event is not None:
+                yield event
+                continue
+            self._ended.pop(key, None)  # all of this key was told
             if done is None:
                 done = Piece(piece.after, key, batch.head)
                 pieces.insert(0, done)
             done.upto = piece.after = key
         piece.since = batch.head
 
+    def _compared(self, batch: Batch, rows: Rows) -> Iterator[tuple[str, Told | None]]:
+        """What is missing of each key, and None behind it."""
+        for number, row in enumerate(rows, 1):
+            key = row[0]
+            if self._prefix is None or key.startswith(self._prefix):
+                for event in self._missing(batch, row):
+                    yield key, event
+            if number == len(rows) or rows[number][0] != key:  # else deleted, and added again
+                yield key, None
+
+    def _replayed(self, batch: Batch, piece: Piece) -> Iterator[tuple[str, Told | None]]:
+        """The same for who was told nothing yet: page by page, from the state itself."""
+        after = piece.after
+        while True:
+            page = batch.root.scan(
+                batch.record, prefix=self._prefix, after=after, limit=REPLAY_PAGE
+            )
+            for key, new in page:
+                if batch.root.reader.forked:
+                    raise ForkedError("a handler forked: its child is told nothing behind that")
+                if self._wants(new):
+                    yield key, (ADD, Tombstone(key, None, None), None, new, True)
+                    self._mark(key, batch.head, told=True)
+                yield key, None
+            if len(page) < REPLAY_PAGE:
+                return
+            after = page[-1][0]
+
     def _missing(
         self,
         batch: Batch,
         row: tuple[str, bool, bool, str | None, str | None],
-        *,
-        initial: bool,
     ) -> Iterator[Told]:
         key, alive, told, uid, version = row
         if not alive:
@@ -260,7 +286,7 @@ class Feed:
             yield DELETE, stone, stone, None, True
             self._mark(key, batch.head, told=False)
         elif now:
-            yield ADD, stone, None, new, initial
+            yield ADD, stone, None, new, not self._whole
             self._mark(key, batch.head, told=True)
 
     # ---- the local cache once more ---------------------------------------------------------------

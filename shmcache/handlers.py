@@ -15,7 +15,7 @@ import threading
 import time
 
 from shmcache.errors import ClosedError, ForkedError, StaleObjectError
-from shmcache.feed import ADD, DELETE, KIND_NAMES, UPDATE
+from shmcache.feed import ADD, DELETE, KIND_NAMES, REPLAY_PAGE, UPDATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 RESYNC_MIN = 1.0
 """Seconds; a shorter period would be a poll."""
-REPLAY_PAGE = 256
 _CO_COROUTINE = 0x80  # inspect.CO_COROUTINE, without that import
 
 

@@ -124,6 +124,8 @@ class Known:
         batch.end = end + batch.offset
 
     def _missing(self, feed: Feed, piece: Piece) -> Rows:
+        if piece.since == 0:
+            return []  # it is told the state itself
         first, last = feed.hashes
         return self.map.difference(piece.since, feed.mark, first, last, piece.after, piece.upto)
 

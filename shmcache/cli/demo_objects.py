@@ -79,18 +79,24 @@ class Churn:
         self._version = len(objects)
 
     def step(self, count: int, now_ns: int) -> tuple[list[Object], list[Object]]:
-        """Objects to apply and objects to delete; each applied one carries the time."""
-        applied, deleted = [], []
+        """Objects to apply, and objects to delete before; each applied one carries the time."""
+        applied: dict[str, Object] = {}
+        deleted: list[Object] = []
+        fresh: set[str] = set()  # nobody else has seen these yet
         for _ in range(count):
             place = self._rng.randrange(len(self._objects))
             obj = self._objects[place]
             if self._rng.random() < 0.05:
-                deleted.append(obj)
+                name = obj["metadata"]["name"]
+                applied.pop(name, None)
+                if name not in fresh:
+                    deleted.append(obj)
                 obj = pod(self._version, self._rng)
+                fresh.add(obj["metadata"]["name"])
             self._version += 1
             self._objects[place] = obj = self._changed(obj, now_ns)
-            applied.append(obj)
-        return applied, deleted
+            applied[obj["metadata"]["name"]] = obj
+        return list(applied.values()), deleted
 
     def _changed(self, obj: Object, now_ns: int) -> Object:
         metadata, status = obj["metadata"], obj["status"]

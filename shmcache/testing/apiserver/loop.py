@@ -19,6 +19,8 @@ from shmcache.testing.apiserver.wire import reset
 
 LOG_MAX = 10_000
 START_SECONDS = 30.0
+ON_THE_WAY = 10
+"""Turns of the loop that a connection takes, at most, from the listener to _accept()."""
 BUFFERED = 1 << 20
 """So many bytes wait for a slow client in this process; the kernel has its own."""
 
@@ -124,6 +126,9 @@ class Loop:
         self.address = self._listener.sockets[0].getsockname()[:2]
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._listener is None:  # it closed while this connection was on its way here
+            writer.transport.abort()
+            return
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
@@ -144,6 +149,8 @@ class Loop:
         for writer in self._writers:
             writer.close()
         await self._cancelled()
+        for _ in range(ON_THE_WAY):
+            await asyncio.sleep(0)
 
     async def _cancelled(self) -> None:
         tasks = list(self._connections)

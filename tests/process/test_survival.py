@@ -450,7 +450,7 @@ with shmcache.attach(sys.argv[1]) as cache:
 def test_g19_a_child_of_a_handler_is_told_nothing_behind_the_fork(small: shmcache.Writer) -> None:
     small.apply("pods", [pod("a", 1), pod("b", 1), pod("c", 1)])
     ended = subprocess.run(
-        [sys.executable, "-c", FORKING, small.name],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, small.name],
         capture_output=True,
         text=True,
         timeout=PATIENCE,

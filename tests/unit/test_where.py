@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import shmcache
 from shmcache import Writer, _hot
 from shmcache.errors import StaleObjectError
@@ -73,7 +71,6 @@ class Reuse:
         return False
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="nothing is collected within a call there")
 def test_shapes_that_a_stale_generation_showed_are_forgotten(name: str) -> None:
     obj: dict[str, Any] = {"a": {"x": "no"}, "bb": 1, "ccc": 2}
     match: dict[str, Any] = {**obj, "a": {"x": "yes"}}
@@ -93,4 +90,4 @@ def test_shapes_that_a_stale_generation_showed_are_forgotten(name: str) -> None:
                 writer.put("things", "new", {f"n{found}-{moment}": 0, **match})
                 new = cache.reader.root().scan(0, where=where, prefix="new", want="keys")
                 assert new == ["new"], (found, moment)
-    assert stale > 0
+    assert stale > 0 or sys.version_info >= (3, 12)  # where nothing is collected within a call

@@ -44,8 +44,14 @@ class Content:
         namespace: str = "",
         transforming: Transforming | None,
         advance: Callable[[str], str | None],
+        turn: AbstractContextManager[object],
     ) -> None:
-        """`advance` is told this feed's version and returns that of the resource."""
+        """`advance` is told this feed's version and returns that of the resource.
+
+        `turn` is the resource's: its feeds learn its version and publish it one after another, or
+        one of them could put an earlier version over a later one, and nobody would notice until
+        something changes.
+        """
         self.version: str | None = None
         """Up to which everything of this feed is in the cache."""
         self._refused = 0
@@ -55,6 +61,7 @@ class Content:
         self._prefix = namespace and namespace + "/"
         self._transforming = transforming
         self._advance = advance
+        self._turn = turn
         self._replacing: AbstractContextManager[Staged] | None = None
         self._staged: Staged | None = None
         self._count = 0
@@ -100,15 +107,15 @@ class Content:
         staged, replacing = self._staged, self._replacing
         if staged is None or replacing is None:
             raise RuntimeError(f"{self._resource}: nothing is being staged")
-        before = self.version
-        staged.version = self._advance(version)
-        try:
-            replacing.__exit__(None, None, None)
-        except BaseException:
-            self._advance(before or "")
-            raise
-        finally:
-            self._staged = self._replacing = None
+        with self._turn:
+            staged.version = self._advance(version)
+            try:
+                replacing.__exit__(None, None, None)
+            except BaseException:
+                self._advance(self.version or "")
+                raise
+            finally:
+                self._staged = self._replacing = None
         self._weights.finish()
         self.version = version
         return self._count
@@ -128,23 +135,25 @@ class Content:
     def apply(self, items: list[Item], version: str) -> None:
         """Makes changes visible as one generation. OverBudget if they are too much: nothing is."""
         self._weights.check(items)
-        whole = self._advance(version)
-        try:
-            if self._transforming is None:
-                self._writer.apply_items(self._resource, items, version=whole)
-            else:
-                self._apply_decoded(self._transforming, items, whole)
-        except BaseException:
-            self._advance(self.version or "")
-            raise
+        with self._turn:
+            whole = self._advance(version)
+            try:
+                if self._transforming is None:
+                    self._writer.apply_items(self._resource, items, version=whole)
+                else:
+                    self._apply_decoded(self._transforming, items, whole)
+            except BaseException:
+                self._advance(self.version or "")
+                raise
         self._weights.count(items)
         self.version = version
 
     def advance(self, version: str) -> None:
         """Nothing changed up to this version."""
-        whole = self._advance(version)
-        if whole:
-            self._writer.set_version(self._resource, whole)
+        with self._turn:
+            whole = self._advance(version)
+            if whole:
+                self._writer.set_version(self._resource, whole)
         self.version = version
 
     def _apply_decoded(

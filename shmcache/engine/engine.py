@@ -43,6 +43,8 @@ class Kept:
         self.budget = Budget(plan.name, plan.budget)
         self.transform = plan.load_transform()
         self.feeds: list[Feed] = []
+        self.turn = threading.Lock()
+        """Of its feeds, when they publish."""
         self._refused = 0
         self._lock = threading.Lock()
         self.standing = Standing(plan.max_age, partial(self._publish, writer), time.monotonic)
@@ -219,6 +221,7 @@ class Engine:
                 namespace=namespace,
                 transforming=transforming,
                 advance=partial(kept.standing.advance, namespace),
+                turn=kept.turn,
             ),
             standing=kept.standing,
             pace=self._pace,

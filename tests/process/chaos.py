@@ -223,9 +223,14 @@ class Chaos:
             assert self._is_explained(back), f"{which}: a version went back: {back}"
 
     def _is_explained(self, back: Back) -> bool:
-        """By a backup from before the object's last version, or from before its deletion."""
+        """By a backup from before the object's last version, whose number may then come again for
+        another one; or by one from before its deletion, which brings the very same again."""
         return any(
-            back.since <= at <= back.seconds and (now < back.was or back.was == back.now)
+            at <= back.seconds
+            and (
+                (back.since <= at and now < back.was)
+                or (back.was == back.now and back.since < back.ended <= at)
+            )
             for at, _, now in self.restores
         )
 

@@ -32,7 +32,9 @@ class Back(NamedTuple):
 
     seconds: float
     since: float
-    """When the version before was told; or the object's end, if the same one came again."""
+    """When the version before was told."""
+    ended: float
+    """When the object's end was told last."""
     key: str
     was: int
     now: int
@@ -106,10 +108,9 @@ class Mirror:
         """Never back, which a restored backup explains: whoever knows of it will judge."""
         last, since = self.last.get(now.key, (0, 0.0))
         seconds = time.monotonic()
-        if now.version == last:
-            since = self.ended.get(now.key, since)
         if now.version <= last:
-            self.backs.append(Back(seconds, since, now.key, last, now.version))
+            ended = self.ended.get(now.key, 0.0)
+            self.backs.append(Back(seconds, since, ended, now.key, last, now.version))
         self.last[now.key] = now.version, seconds
 
     def _set(self, now: Fact) -> None:

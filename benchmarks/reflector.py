@@ -280,14 +280,14 @@ def _informer_relist() -> str:
         serving(PODS, canned.WHOLE) as server,
         started(follow_by_informer, server.url) as informer,
     ):
-        server.took(INFORMER)
-        before = ask(informer, "own")[0]
-        server.ask("expire", INFORMER)
-        server.asked(INFORMER)  # it asks once more at the same version, and lists after that
         try:
+            server.took(INFORMER)
+            before = ask(informer, "own")[0]
+            server.ask("expire", INFORMER)
+            server.asked(INFORMER)  # it asks once more at the same version, and lists after that
             took = _relist(server, INFORMER)
-        except RuntimeError as error:  # it watched a third time: what it does is not ours to mend
-            return f"SharedInformer did not list again: {error}"
+        except RuntimeError as error:  # it watched instead: what it does is not ours to mend
+            return f"SharedInformer did not list as expected: {error}"
         after = ask(informer, "own")[0]
     return (
         f"SharedInformer {took:.3g} s, {after['calls'] - before['calls']:,} handler calls, "

@@ -33,7 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("questions", nargs="*", metavar="QUESTION", choices=[[], *QUESTIONS],
                         help=f"all, or some of {', '.join(QUESTIONS)}")  # fmt: skip
-    parser.add_argument("--quick", action="store_true", help="about two minutes")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: some minutes")
     parser.add_argument("--traces", metavar="DIRECTORY", help="where the recorded pages are")
     parser.add_argument("--baseline", metavar="FILE", type=Path, help="an earlier results.json")
     options = parser.parse_args()

@@ -957,7 +957,8 @@ static int parse_mark(PyObject *args, struct text *key, unsigned *bit, uint64_t 
     return shmc_pykey_or_none(name, &key->at, &key->length);
 }
 
-/* mark(key, bit, position): the registration at this position was told of the key's life (D5). */
+/* mark(key, bit, position): the registration at this position was told of the key's life (D5).
+ * unmark(key, bit) is the same at position 0, before which nobody was told of anything. */
 static PyObject *delivered_mark(PyObject *object, PyObject *args)
 {
     struct delivered *self = (struct delivered *)object;
@@ -976,24 +977,6 @@ static PyObject *delivered_mark(PyObject *object, PyObject *args)
             set_marks(life, marks_of(life) | 1u << bit);
         else
             set_marks(life, marks_of(life) & ~(1u << bit));
-    }
-    Py_RETURN_NONE;
-}
-
-static PyObject *delivered_unmark(PyObject *object, PyObject *args)
-{
-    struct delivered *self = (struct delivered *)object;
-    uint64_t position, place;
-    struct text key;
-    uint32_t handle;
-    unsigned bit;
-
-    if (parse_mark(args, &key, &bit, &position) < 0)
-        return NULL;
-    place = self->mask == 0 ? 0 : place_of(self, key);
-    for (; (handle = next_life(self, key, &place)) != 0; place = (place + 1) & self->mask) {
-        struct life *life = life_at(self, handle);
-        set_marks(life, marks_of(life) & ~(1u << bit));
     }
     Py_RETURN_NONE;
 }
@@ -1119,7 +1102,7 @@ static PyMethodDef delivered_methods[] = {
      "(key, alive, told, uid, version), what a registration at `since` may have to be told."},
     {"mark", delivered_mark, METH_VARARGS, "mark(key, bit, position): the bit's registration, at this "
                                            "position, was told of the key's life."},
-    {"unmark", delivered_unmark, METH_VARARGS, "unmark(key, bit): it knows of none any more."},
+    {"unmark", delivered_mark, METH_VARARGS, "unmark(key, bit): it knows of none any more."},
     {"clear", delivered_clear, METH_O, "clear(bit): takes the mark off all lives."},
     {"trim", delivered_trim, METH_VARARGS,
      "trim(spans, tail): forgets ended lives that no registration at (position, end) needs."},

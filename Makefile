@@ -139,7 +139,7 @@ $(FUZZ)/fuzz_json: tests/fuzz/fuzz_json.c tests/c/core_fixture.c $(CORE) $(HEADE
 
 fuzz: $(FUZZ)/fuzz_json ## texts from the wire, whatever they are; FUZZ_SECONDS=60
 	cp tests/fuzz/seeds/* $(FUZZ)/corpus/
-	$(FUZZ)/fuzz_json -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -timeout=20 -rss_limit_mb=1024 \
+	$(FUZZ)/fuzz_json -verbosity=0 -print_final_stats=1 -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -timeout=20 -rss_limit_mb=1024 \
 	    -dict=tests/fuzz/json.dict -artifact_prefix=$(FUZZ)/ $(FUZZ)/corpus
 
 CHAOS ?= --seconds 600 --writes 200000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import socket
@@ -14,6 +15,7 @@ from asking import PATIENCE, Stream, ask
 
 from shmcache.testing import ApiServer
 from shmcache.testing.apiserver import faults
+from shmcache.testing.apiserver.wire import reset
 
 MAPS = "/api/v1/namespaces/prod/configmaps"
 WATCH = f"{MAPS}?watch=1&resourceVersion=1"
@@ -308,3 +310,15 @@ def test_a_fault_counts_who_met_it_and_where_it_showed(server: ApiServer) -> Non
     ask(server, MAPS)
     assert (1, 1) == (wrong.met, wrong.happened)
     assert (1, 0) == (late.met, late.happened)
+
+
+def test_a_connection_that_has_ended_can_be_reset() -> None:
+    async def closed() -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            _, writer = await asyncio.open_connection(sock=ours)
+            writer.close()
+            await writer.wait_closed()
+            reset(writer)
+
+    asyncio.run(closed())

@@ -27,9 +27,9 @@ class EndedError(Exception):
 
 
 def reset(writer: asyncio.StreamWriter) -> None:
-    """Ends a connection so that the other side gets an error, not an end."""
+    """Ends a connection so that the other side gets an error, not an end; or one that has ended."""
     sock = writer.get_extra_info("socket")
-    if sock is not None:
+    if sock is not None and sock.fileno() != -1:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 

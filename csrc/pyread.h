@@ -12,7 +12,7 @@
  *   pyiter.c      iterators over one root
  *   pydelta.c     Delta
  *   pytake.c      batches of them from the ring
- *   pydelivered.c Delivered: what handlers were told, and what they still have to be told
+ *   pydelivered.c Delivered: what handlers were told (see pydelivered.h)
  *   pyread.c      bytes of keys, records, one look-up
  *
  * How an answer is made (rules H1 and V1-V4)

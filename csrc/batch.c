@@ -27,6 +27,7 @@ enum shmc_status shmc_touch(struct shmc_writer *writer, struct shmc_wresource *r
         saved->since_ns = resource->since_ns;
         saved->generation = resource->generation;
         saved->count = resource->count;
+        saved->unbroken = resource->unbroken;
         saved->primary = resource->primary;
         saved->directory = resource->directory;
         saved->record = resource->record;
@@ -57,6 +58,7 @@ static void restore(struct shmc_writer *writer, struct shmc_wresource *resource)
     resource->since_ns = saved->since_ns;
     resource->generation = saved->generation;
     resource->count = saved->count;
+    resource->unbroken = saved->unbroken;
     resource->primary = saved->primary;
     resource->directory = saved->directory;
     resource->record = saved->record;

@@ -69,7 +69,7 @@
 
 #include "atomics.h"
 
-#define SHMC_LAYOUT_VERSION 2u /* part of every segment's name */
+#define SHMC_LAYOUT_VERSION 3u /* part of every segment's name */
 #define SHMC_DATA_MAGIC 0x415441444d434853u  /* "SHCMDATA" */
 #define SHMC_SEATS_MAGIC 0x544145534d434853u /* "SHCMSEAT" */
 
@@ -140,13 +140,13 @@ struct shmc_super {
     /* The same for its state and its version. */
     shmc_atomic progress[SHMC_ACTIVITY];
 };
-static_assert(offsetof(struct shmc_super, incarnation) == 64, "layout v2");
-static_assert(offsetof(struct shmc_super, file_size) == 128, "layout v2");
-static_assert(offsetof(struct shmc_super, latest) == 192, "layout v2");
-static_assert(offsetof(struct shmc_super, floor) == 256, "layout v2");
-static_assert(offsetof(struct shmc_super, roots) == 384, "layout v2");
-static_assert(offsetof(struct shmc_super, activity) == 896, "layout v2");
-static_assert(offsetof(struct shmc_super, progress) == 1408, "layout v2");
+static_assert(offsetof(struct shmc_super, incarnation) == 64, "layout v3");
+static_assert(offsetof(struct shmc_super, file_size) == 128, "layout v3");
+static_assert(offsetof(struct shmc_super, latest) == 192, "layout v3");
+static_assert(offsetof(struct shmc_super, floor) == 256, "layout v3");
+static_assert(offsetof(struct shmc_super, roots) == 384, "layout v3");
+static_assert(offsetof(struct shmc_super, activity) == 896, "layout v3");
+static_assert(offsetof(struct shmc_super, progress) == 1408, "layout v3");
 static_assert(sizeof(struct shmc_super) <= SHMC_RING_OFFSET, "the superblock is the first page");
 
 /* What happened to a key. */
@@ -183,6 +183,8 @@ struct shmc_record {
     uint64_t reason;     /* word: why it is in its state, in words; "" = none */
     uint64_t since_ns;   /* monotonic: when it came into its state */
     uint64_t contact;    /* offset of its contact block (I8) */
+    uint64_t unbroken;   /* from this delta on the window tells whatever happened, as it happened:
+                          * before it a list, or a RELIST mark, told what was there then */
 };
 struct shmc_record_index {
     uint64_t name;     /* word */
@@ -190,8 +192,8 @@ struct shmc_record_index {
     uint64_t count;    /* entries */
     uint64_t tree;     /* offset of the top node, 0 = empty */
 };
-static_assert(sizeof(struct shmc_record) == 96, "layout v2");
-static_assert(sizeof(struct shmc_record_index) == 32, "layout v2");
+static_assert(sizeof(struct shmc_record) == 104, "layout v3");
+static_assert(sizeof(struct shmc_record_index) == 32, "layout v3");
 
 /*
  * What the writer knows of a resource's source, now (I8). Counters only rise.
@@ -212,9 +214,9 @@ struct shmc_contact {
     shmc_atomic refused; /* objects that could not be stored */
     shmc_atomic reserved[7];
 };
-static_assert(sizeof(struct shmc_contact) == 128, "layout v2");
-static_assert(offsetof(struct shmc_contact, bookmarks) == 32, "layout v2");
-static_assert(offsetof(struct shmc_contact, refused) == 64, "layout v2");
+static_assert(sizeof(struct shmc_contact) == 128, "layout v3");
+static_assert(offsetof(struct shmc_contact, bookmarks) == 32, "layout v3");
+static_assert(offsetof(struct shmc_contact, refused) == 64, "layout v3");
 
 /*
  * A tree node: head, prefix (padded to 8), then columns of count words each:
@@ -225,7 +227,7 @@ struct shmc_node_head {
     uint64_t shape;      /* count | prefix_bytes << 16 | level << 24 | columns << 32 */
     uint64_t generation; /* that built it */
 };
-static_assert(sizeof(struct shmc_node_head) == 16, "layout v2");
+static_assert(sizeof(struct shmc_node_head) == 16, "layout v3");
 
 struct shmc_seats_header {
     uint64_t magic;
@@ -236,7 +238,7 @@ struct shmc_seats_header {
     shmc_atomic high; /* seats below it were claimed once; a hint, range-checked */
     shmc_atomic reserved[3];
 };
-static_assert(sizeof(struct shmc_seats_header) == 64, "layout v2");
+static_assert(sizeof(struct shmc_seats_header) == 64, "layout v3");
 
 struct shmc_seat {
     /* The writer looks at this line after each publication. */
@@ -257,9 +259,9 @@ struct shmc_seat {
     /* Distinct generations that must stay whole; 0 = free. */
     shmc_atomic pins[SHMC_PINS];
 };
-static_assert(sizeof(struct shmc_seat) == 256, "layout v2");
-static_assert(offsetof(struct shmc_seat, pid) == 64, "layout v2");
-static_assert(offsetof(struct shmc_seat, pins) == 128, "layout v2");
+static_assert(sizeof(struct shmc_seat) == 256, "layout v3");
+static_assert(offsetof(struct shmc_seat, pid) == 64, "layout v3");
+static_assert(offsetof(struct shmc_seat, pins) == 128, "layout v3");
 
 #define SHMC_LAYOUT_SIGNATURE                                                                     \
     ((uint32_t)(SHMC_PAGE / 8 + SHMC_NODE_MAX * 3 + SHMC_PREFIX_MAX * 5 + SHMC_PINS * 7 +          \

@@ -11,6 +11,8 @@
  *   B3  a process that another writer fenced off publishes nothing.
  *   B4  a change that is visible has its slot in the window of the same root, or the
  *       window holds a RELIST of its resource, or it ends before the change.
+ *   B5  a record's `unbroken` lies behind all deltas of the last replacement and behind the
+ *       last RELIST of its resource: what follows was seen as it happened, one by one.
  *
  * Ordering
  *   P5  root slot ▸ latest (release); pairs with latest (acquire) ▸ root slot in
@@ -37,7 +39,8 @@ static enum shmc_status record_write(struct shmc_writer *writer, struct shmc_wre
     const uint64_t words[] = {resource->name,    resource->settings,   resource->state,
                               resource->version, resource->generation, resource->count,
                               resource->primary, resource->directory,  resource->index_count,
-                              resource->reason,  resource->since_ns,   resource->contact};
+                              resource->reason,  resource->since_ns,   resource->contact,
+                              resource->unbroken};
     static_assert(sizeof(words) == sizeof(struct shmc_record), "all of it");
     shmc_offset block;
     enum shmc_status status = shmc_node_alloc(
@@ -98,6 +101,18 @@ static void slot_write(struct shmc_writer *writer, uint64_t number,
     shmc_store_release(&slot->stamp, number + 1); /* P4 */
     writer->charges[number & writer->ring_mask] =
         change->charge > UINT32_MAX ? UINT32_MAX : (uint32_t)change->charge;
+}
+
+/* Where the next delta will stand. */
+static uint64_t next_head(const struct shmc_writer *writer)
+{
+    uint64_t marks = 0;
+
+    if (!writer->pending_overflow)
+        return writer->head + writer->pending_count;
+    for (uint32_t i = 0; i < writer->resource_count; i++)
+        marks += writer->resources[i].delta_count > 0;
+    return writer->head + marks;
 }
 
 /* One mark for each resource that changed too much; its changes are not listed. */
@@ -258,6 +273,8 @@ enum shmc_status shmc_publish(struct shmc_writer *writer, uint64_t now_ns)
             continue;
         dirty = true;
         resource->generation = writer->generation + 1;
+        if (resource->finishing || (writer->pending_overflow && resource->delta_count > 0))
+            resource->unbroken = next_head(writer); /* B5 */
         status = record_write(writer, resource);
         if (status != SHMC_OK)
             return status;

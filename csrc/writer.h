@@ -32,7 +32,7 @@ struct shmc_pending {
 /* A resource as it was when the batch first touched it. */
 struct shmc_saved {
     shmc_word version, reason;
-    uint64_t state, since_ns, generation, count;
+    uint64_t state, since_ns, generation, count, unbroken;
     shmc_offset primary, directory, record;
     uint32_t index_count;
     uint64_t trees[SHMC_MAX_INDICES], counts[SHMC_MAX_INDICES];
@@ -40,7 +40,7 @@ struct shmc_saved {
 
 struct shmc_wresource {
     shmc_word name, settings, version, reason;
-    uint64_t state, since_ns, generation, count;
+    uint64_t state, since_ns, generation, count, unbroken;
     shmc_offset primary, directory, record, contact;
     struct shmc_windex *indices; /* SHMC_MAX_INDICES of them once there is one */
     uint32_t index_count;

@@ -22,7 +22,7 @@ from shmcache.ending import end_instances
 from shmcache.errors import BusyError, CacheFull, LayoutMismatch, SegmentNotFound, UntrustedSegment
 from shmcache.locations import Directory, SharedMemory
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 PREFIX = f"shmcache-v{LAYOUT_VERSION}-"
 MAX_NAME = 100
 MAX_SIZE = 32 << 30  # of DATA, in this layout

@@ -86,6 +86,12 @@ def forbidden(user: str, verb: str, resource: str, group: str, namespace: str) -
     return Failure(403, "Forbidden", message, details=_named("", resource, group))
 
 
+def out_of_scope(resource: str, group: str, why: str) -> Failure:
+    """403: a cache does not hold this; the message says what it holds."""
+    message = f"{_dotted(resource, group)} is forbidden: {why}"
+    return Failure(403, "Forbidden", message, details=_named("", resource, group))
+
+
 def not_found(resource: str, group: str, name: str) -> Failure:
     """404: no such object."""
     message = f'{_dotted(resource, group)} "{name}" not found'

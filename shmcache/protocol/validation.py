@@ -44,21 +44,21 @@ def _read(query: Mapping[str, str]) -> ListOptions:
     initial = query.get("sendInitialEvents")
     timeout = query.get("timeoutSeconds")
     return ListOptions(
-        watch=_flag(query.get("watch", "false")),
+        watch=is_set(query.get("watch", "false")),
         resource_version=query.get("resourceVersion", ""),
         resource_version_match=query.get("resourceVersionMatch", ""),
         limit=_number(query.get("limit") or "0"),
         continue_token=query.get("continue", ""),
         label_selector=query.get("labelSelector", ""),
         field_selector=query.get("fieldSelector", ""),
-        allow_bookmarks=_flag(query.get("allowWatchBookmarks", "false")),
-        send_initial_events=None if initial is None else _flag(initial),
+        allow_bookmarks=is_set(query.get("allowWatchBookmarks", "false")),
+        send_initial_events=None if initial is None else is_set(initial),
         timeout_seconds=_number(timeout) if timeout else None,
     )
 
 
-def _flag(text: str) -> bool:
-    """Every word that is not a false one is true, as in the API server's conversion."""
+def is_set(text: str) -> bool:
+    """The value of a flag: every word that is not a false one is true, as in the API server."""
     return text.lower() not in FALSE
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import orjson
 
 from shmcache.protocol import failures
+from shmcache.protocol.builtins import defined
 from shmcache.protocol.kinds import Kind
 from shmcache.testing.apiserver import metadata
-from shmcache.testing.apiserver.kinds import Catalogue, defined
+from shmcache.testing.apiserver.kinds import Catalogue
 from shmcache.testing.apiserver.store import Store
 from shmcache.testing.apiserver.stored import Stored
 

@@ -1,0 +1,142 @@
+"""Which resources a cache serves: their names in paths, their kinds, their scope.
+
+What the reflector declares of a resource stands in its settings. Where it does not (a cache that
+was filled by a program), the usual resources are known by name, others by their first object.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from shmcache.protocol.builtins import builtin
+from shmcache.protocol.kinds import Kind
+from shmcache.serve.scope import UNKNOWN, Scope
+
+if TYPE_CHECKING:
+    from shmcache.reader import Cache
+
+LOOK_SECONDS = 1.0
+VERBS = ("get", "list", "watch")
+_BUILTIN = {kind.key: replace(kind, verbs=VERBS) for kind in builtin()}
+_CALLED = {
+    name: kind
+    for kind in reversed(_BUILTIN.values())
+    for name in (kind.resource, kind.singular, *kind.short_names, kind.key)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One resource of the cache, as the API has it."""
+
+    name: str
+    """In the cache: cache[name]."""
+    kind: Kind
+    scope: Scope
+
+    def key(self, namespace: str, name: str) -> str:
+        """Of an object in the cache."""
+        return f"{namespace}/{name}" if self.kind.namespaced else name
+
+
+class Catalogue:
+    """Looks at the cache again every second, and when it is asked for what it does not know."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._looked = 0.0
+        self._served: dict[tuple[str, str, str], Served] = {}
+        self._known: dict[str, tuple[object, Served]] = {}
+        self.unknown: tuple[str, ...] = ()
+        """Resources of the cache whose kind nobody knows yet."""
+
+    def find(self, group: str, version: str, resource: str) -> Served | None:
+        """The resource of a path, or None."""
+        self._look()
+        return self._served.get((group, version, resource))
+
+    def all(self) -> list[Served]:
+        """All of them, in the order of the cache."""
+        self._look()
+        return list(self._served.values())
+
+    def groups(self) -> dict[str, dict[str, list[Kind]]]:
+        """Group -> version -> resources, for discovery."""
+        found: dict[str, dict[str, list[Kind]]] = {"": {}}
+        for served in self.all():
+            kind = served.kind
+            found.setdefault(kind.group, {}).setdefault(kind.version, []).append(kind)
+        return found
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
+        root = self._cache.reader.root()
+        served: dict[tuple[str, str, str], Served] = {}
+        unknown = []
+        for number, name in enumerate(root.names()):
+            one = self._serve(root, number, name)
+            if one is None:
+                unknown.append(name)
+            else:
+                kind = one.kind
+                served.setdefault((kind.group, kind.version, kind.resource), one)
+        self._served, self.unknown = served, tuple(unknown)
+
+    def _serve(self, root: Any, number: int, name: str) -> Served | None:
+        settings = root.record(number)["settings"]
+        if not isinstance(settings, dict):
+            settings = None
+        known, found = self._known.get(name, (None, None))
+        if found is not None and known == settings:
+            return found
+        kind = _declared(settings) if settings else _BUILTIN.get(name) or _CALLED.get(name)
+        kind = kind or _seen(root, number, name)
+        if kind is None:
+            return None
+        scope = Scope.read(settings) if settings else UNKNOWN
+        made = Served(name, kind, scope)
+        self._known[name] = (settings, made)
+        return made
+
+
+def _declared(settings: dict[str, Any]) -> Kind | None:
+    """The kind that the reflector has found."""
+    resource, name = settings.get("resource"), settings.get("kind")
+    if not resource or not name:
+        return None
+    group, version = str(settings.get("group") or ""), str(settings.get("version") or "v1")
+    known = _BUILTIN.get(f"{resource}.{group}" if group else str(resource))
+    if known is not None:
+        return replace(known, version=version)
+    return _custom(group, version, str(resource), str(name), settings)
+
+
+def _custom(group: str, version: str, resource: str, kind: str, settings: dict[str, Any]) -> Kind:
+    return Kind(
+        group=group,
+        version=version,
+        resource=resource,
+        kind=kind,
+        singular=str(settings.get("singular") or kind.lower()),
+        namespaced=bool(settings.get("namespaced", True)),
+        short_names=tuple(settings.get("short_names") or ()),
+        columns=tuple(settings.get("columns") or ()),
+        custom=True,
+        verbs=VERBS,
+    )
+
+
+def _seen(root: Any, number: int, name: str) -> Kind | None:
+    """By the first object that says what it is."""
+    for key, obj in root.scan(number, limit=1):
+        kind, api_version = obj.get("kind"), obj.get("apiVersion")
+        if kind and api_version:
+            group, _, version = str(api_version).rpartition("/")
+            resource = name.partition("/")[0].partition(".")[0]
+            return _custom(group, version, resource, str(kind), {"namespaced": "/" in key})
+    return None

@@ -1,0 +1,114 @@
+"""Heads of HTTP/1.1 requests: from bytes to method, target and headers, strictly.
+
+H1  a head that two readers could take for different messages is refused, and the connection
+    ends: bare LF, a space before a colon, folded lines, Content-Length twice or together with
+    Transfer-Encoding, a coding other than chunked, several Hosts.
+H2  what is accepted is bounded in bytes and in lines.
+H3  clients repeat their headers: a block that was accepted once is not read again. What is kept
+    is bounded, and shared: nobody changes a parsed head.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+END = b"\r\n\r\n"
+_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([\x21-\x7e]+) HTTP/1\.([01])")
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_FIELD = re.compile(rb"(%b):[ \t]*([\t\x20-\x7e\x80-\xff]*)\r\n" % _TOKEN)
+_FIELDS = re.compile(rb"(?:%b:[ \t]*[\t\x20-\x7e\x80-\xff]*\r\n)*" % _TOKEN)
+_DIGITS = re.compile(r"[0-9]{1,15}")
+_KEPT = 512
+_KEPT_BYTES = 2048
+"""Larger blocks are read anew each time."""
+SINGLE = frozenset({"host", "content-length", "transfer-encoding", "authorization", "expect",
+                    "content-type", "upgrade", "origin"})  # fmt: skip
+"""What must not come twice: two readers might choose differently."""
+
+
+class BadRequest(Exception):
+    """No request, or one too large: answered with `code`, then the connection ends."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Fields:
+    """The headers of a request; names in lower case, values of repeated ones joined by commas."""
+
+    __slots__ = ("chunked", "close", "continues", "length", "map")
+
+    def __init__(self, found: Mapping[str, str]) -> None:
+        self.map = found
+        self.length = _length(found)
+        self.chunked = _chunked(found)
+        if self.chunked and "content-length" in found:
+            raise BadRequest(400, "Content-Length together with Transfer-Encoding")
+        options = {word.strip() for word in found.get("connection", "").lower().split(",")}
+        self.close = "close" in options
+        self.continues = found.get("expect", "").lower() == "100-continue"
+        if "expect" in found and not self.continues:
+            raise BadRequest(417, "only 100-continue can be expected")
+
+
+_kept: dict[bytes, Fields] = {}
+
+
+def line(head: bytes) -> tuple[str, str, bool, int]:
+    """Method, target, whether it is HTTP/1.1, and where the headers begin."""
+    end = head.find(b"\r\n")
+    match = _LINE.fullmatch(head, 0, end)
+    if match is None:
+        raise BadRequest(400, "this is no HTTP/1.1 request line")
+    method, target, minor = match.groups()
+    return method.decode(), target.decode(), minor == b"1", end + 2
+
+
+def fields(head: bytes, start: int, most: int) -> Fields:
+    """The headers of a whole head, which begin at `start`; BadRequest for what is none."""
+    block = head[start:-2]
+    found = _kept.get(block)
+    if found is not None:
+        return found
+    if _FIELDS.fullmatch(block) is None:
+        raise BadRequest(400, "a malformed header")
+    if block.count(b"\r\n") > most:
+        raise BadRequest(431, f"more than {most} headers")
+    found = Fields(_joined(block))
+    if len(block) <= _KEPT_BYTES:
+        if len(_kept) >= _KEPT:
+            _kept.clear()
+        _kept[block] = found
+    return found
+
+
+def _joined(block: bytes) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for raw, value in _FIELD.findall(block):
+        name, text = raw.decode().lower(), value.decode("latin-1").rstrip(" \t")
+        if name in found:
+            if name in SINGLE:
+                raise BadRequest(400, f"{name} twice")
+            text = f"{found[name]}, {text}"
+        found[name] = text
+    return found
+
+
+def _length(found: Mapping[str, str]) -> int:
+    text = found.get("content-length")
+    if text is None:
+        return 0
+    if _DIGITS.fullmatch(text) is None:
+        raise BadRequest(400, "Content-Length is no number")
+    return int(text)
+
+
+def _chunked(found: Mapping[str, str]) -> bool:
+    coding = found.get("transfer-encoding")
+    if coding is None:
+        return False
+    if coding.lower() != "chunked":
+        raise BadRequest(501, "the only Transfer-Encoding is chunked")
+    return True

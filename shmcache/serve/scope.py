@@ -1,0 +1,100 @@
+"""How much of a resource the cache holds, as who fills it has said; and what a request is told.
+
+Nothing is left out silently: what a cache does not hold is refused with the scope in words (403),
+what it holds in another form than the server's is named by the headers of each answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from shmcache.protocol import failures
+from shmcache.protocol.kinds import Kind
+
+FORM_HEADER = b"X-Shmcache-Form"
+"""What is different about the objects of an answer, in words; only where something is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What is cached of a resource; the default is all of it."""
+
+    namespaces: tuple[str, ...] = ()
+    """Only these; none: all."""
+    labels: str = ""
+    fields: str = ""
+    metadata_only: bool = False
+    transform: str = ""
+    """The name of the function that changed the objects before they were stored."""
+    managed_fields: bool = True
+    known: bool = True
+    """Whether somebody has said so."""
+
+    @classmethod
+    def read(cls, settings: dict[str, Any]) -> Scope:
+        """Of a resource's settings in the cache; what they do not name is not restricted."""
+        return cls(
+            namespaces=tuple(settings.get("namespaces") or ()),
+            labels=str(settings.get("labels") or ""),
+            fields=str(settings.get("fields") or ""),
+            metadata_only=bool(settings.get("metadata_only")),
+            transform=str(settings.get("transform") or ""),
+            managed_fields=bool(settings.get("managed_fields")),
+        )
+
+    @property
+    def selective(self) -> bool:
+        """Whether objects are missing."""
+        return bool(self.namespaces or self.labels or self.fields)
+
+    @property
+    def words(self) -> str:
+        """The restrictions, for people."""
+        found = []
+        if self.namespaces:
+            found.append(f"the namespaces {', '.join(self.namespaces)}")
+        if self.labels:
+            found.append(f"labels {self.labels}")
+        if self.fields:
+            found.append(f"fields {self.fields}")
+        return " and ".join(found) or "everything"
+
+    @property
+    def form(self) -> str:
+        """What is different about its objects, for people; empty: nothing but managedFields."""
+        found = []
+        if self.metadata_only:
+            found.append("metadata only")
+        if self.transform:
+            found.append(f"transformed by {self.transform}")
+        if not self.managed_fields:
+            found.append("without managedFields")
+        return ", ".join(found)
+
+    def headers(self) -> bytes:
+        """What each answer says of its objects; empty where they are as the server has them."""
+        form = self.form.encode("ascii", "replace")
+        return b"%b: %b\r\n" % (FORM_HEADER, form) if form else b""
+
+    def check(self, kind: Kind, namespace: str, *, partial: bool) -> None:
+        """A Failure (403) where objects would be missing, or would not be what they seem.
+
+        `namespace`: that of the request, "" for all. `partial`: only metadata is asked for.
+        """
+        if self.namespaces and kind.namespaced and namespace not in self.namespaces:
+            raise self._refusal(kind, namespace)
+        if self.metadata_only and not partial:
+            text = (
+                f"{kind.key} is cached with its metadata only: ask for PartialObjectMetadata, or "
+                "a Table of it"
+            )
+            raise failures.out_of_scope(kind.resource, kind.group, text)
+
+    def _refusal(self, kind: Kind, namespace: str) -> failures.Failure:
+        asked = f"the namespace {namespace!r}" if namespace else "all namespaces"
+        text = f"{kind.key} of {asked} is not cached here: this cache holds {self.words}"
+        return failures.out_of_scope(kind.resource, kind.group, text)
+
+
+UNKNOWN = Scope(known=False)

@@ -139,18 +139,6 @@ static bool see_node(struct walk *walk, shmc_offset block)
     return true;
 }
 
-static int compare_keys(const struct shmc_span *span, const struct shmc_node_key *a,
-                        const struct shmc_node_key *b)
-{
-    for (uint64_t i = 0; i < a->length || i < b->length; i += 8) {
-        const uint64_t x = shmc_node_key_be64(span, a, i);
-        const uint64_t y = shmc_node_key_be64(span, b, i);
-        if (x != y)
-            return x < y ? -1 : 1;
-    }
-    return (a->length > b->length) - (a->length < b->length);
-}
-
 static bool open_key(struct walk *walk, const struct shmc_tree_kind *kind,
                      const struct shmc_node *node, uint32_t index, struct shmc_node_key *key)
 {
@@ -172,7 +160,7 @@ static bool check_entries(struct walk *walk, const struct shmc_tree_kind *kind,
     for (uint32_t i = 0; i < node->count; i++, last = key) {
         if (!open_key(walk, kind, node, i, &key))
             return false;
-        if (i > 0 && compare_keys(span, &last, &key) >= 0)
+        if (i > 0 && shmc_node_key_compare(span, &last, &key) >= 0)
             return fail(walk, "N1: keys do not rise in the node at %#llx",
                         (unsigned long long)node->offset);
         if (shmc_node_word(span, node, 0, i) !=
@@ -265,7 +253,7 @@ static bool check_order(struct walk *walk, const struct shmc_tree_kind *kind, sh
     for (; shmc_cursor_next(&cursor, &entry) == SHMC_OK; first = false, last = key) {
         if (!shmc_node_key_open(span, kind, entry.words, &key))
             return fail(walk, "a broken key");
-        if (!first && compare_keys(span, &last, &key) >= 0)
+        if (!first && shmc_node_key_compare(span, &last, &key) >= 0)
             return fail(walk, "N1: keys do not rise across nodes");
         if (kind->key_words < 2)
             continue;

@@ -5,7 +5,7 @@
  *
  *      0 +--------------------------------------------------------------+
  *        | superblock: identity | writer | file_size | latest | floor   |
- *        |             roots[8] | activity[64] | progress[64]           |
+ *        |             roots[8] | activity[64] | progress[64] | stats   |
  *   4096 +--------------------------------------------------------------+
  *        | ring: slots of 64 bytes, slot n & mask holds delta n         |
  *        +--------------------------------------------------------------+ arena_offset
@@ -76,6 +76,7 @@
 #define SHMC_ROOTS 8u
 #define SHMC_ACTIVITY 64u
 #define SHMC_KEPT 15u
+#define SHMC_STATS 32u
 #define SHMC_PAGE 16384u
 #define SHMC_RING_OFFSET 4096u
 #define SHMC_SEATS_OFFSET 4096u
@@ -139,6 +140,9 @@ struct shmc_super {
     shmc_atomic activity[SHMC_ACTIVITY];
     /* The same for its state and its version. */
     shmc_atomic progress[SHMC_ACTIVITY];
+    /* What the writer counts (struct shmc_stats, word by word), as of its last tending. For display:
+     * the words say nothing about each other. */
+    shmc_atomic stats[SHMC_STATS];
 };
 static_assert(offsetof(struct shmc_super, incarnation) == 64, "layout v3");
 static_assert(offsetof(struct shmc_super, file_size) == 128, "layout v3");
@@ -147,6 +151,7 @@ static_assert(offsetof(struct shmc_super, floor) == 256, "layout v3");
 static_assert(offsetof(struct shmc_super, roots) == 384, "layout v3");
 static_assert(offsetof(struct shmc_super, activity) == 896, "layout v3");
 static_assert(offsetof(struct shmc_super, progress) == 1408, "layout v3");
+static_assert(offsetof(struct shmc_super, stats) == 1920, "layout v3");
 static_assert(sizeof(struct shmc_super) <= SHMC_RING_OFFSET, "the superblock is the first page");
 
 /* What happened to a key. */
@@ -252,10 +257,11 @@ struct shmc_seat {
     /* For display only: written by the seat's owner. */
     shmc_atomic pid;
     shmc_atomic claimed_ns;
-    shmc_atomic cursor;
+    shmc_atomic cursor; /* 1 + the position of its slowest consumer; 0 = it has none */
     shmc_atomic taken;
     shmc_atomic lapped;
-    shmc_atomic reserved2[3];
+    shmc_atomic busy; /* consumers that have something to do; the others sleep, or did */
+    shmc_atomic reserved2[2];
     /* Distinct generations that must stay whole; 0 = free. */
     shmc_atomic pins[SHMC_PINS];
 };

@@ -178,14 +178,46 @@ uint64_t shmc_reader_pins(const struct shmc_reader *reader)
     return count;
 }
 
-void shmc_reader_report(struct shmc_reader *reader, uint64_t cursor, uint64_t taken,
+/* The counts may miss one of two threads that report at once: they are for display. */
+void shmc_reader_report(struct shmc_reader *reader, uint64_t cursor, uint64_t busy, uint64_t taken,
                         uint64_t lapped)
 {
-    if (reader->seat == NULL || shmc_reader_forked(reader))
+    struct shmc_seat *seat = reader->seat;
+
+    if (seat == NULL || shmc_reader_forked(reader))
         return;
-    shmc_store_racy(&reader->seat->cursor, cursor);
-    shmc_store_racy(&reader->seat->taken, taken);
-    shmc_store_racy(&reader->seat->lapped, lapped);
+    shmc_store_racy(&seat->cursor, cursor);
+    shmc_store_racy(&seat->busy, busy);
+    if (taken != 0)
+        shmc_store_racy(&seat->taken, shmc_load_racy(&seat->taken) + taken);
+    if (lapped != 0)
+        shmc_store_racy(&seat->lapped, shmc_load_racy(&seat->lapped) + lapped);
+}
+
+void shmc_data_info(const struct shmc_segment *data, struct shmc_data_info *info)
+{
+    const struct shmc_super *super = super_of(data);
+    uint64_t stats[sizeof info->stats / 8];
+
+    static_assert(sizeof stats / 8 <= SHMC_STATS, "the superblock has room for what is counted");
+    info->latest = shmc_load_acquire(&super->latest);
+    const struct shmc_root *root = &super->roots[info->latest & (SHMC_ROOTS - 1)];
+    info->instance = super->instance;
+    info->max_size = super->max_size;
+    info->ring_slots = super->ring_slots;
+    info->incarnation = shmc_load_racy(&super->incarnation);
+    info->heartbeat_ns = shmc_load_racy(&super->heartbeat_ns);
+    info->writer_pid = shmc_load_racy(&super->writer_pid);
+    info->closed = shmc_load_racy(&super->closed);
+    info->over = shmc_load_racy(&super->over);
+    info->file_size = shmc_load_racy(&super->file_size);
+    info->floor = shmc_load_racy(&super->floor);
+    info->head = shmc_load_racy(&root->head);
+    info->tail = shmc_load_racy(&root->tail);
+    info->high_water = shmc_load_racy(&root->high_water);
+    for (size_t i = 0; i < sizeof stats / 8; i++)
+        stats[i] = shmc_load_racy(&super->stats[i]);
+    memcpy(&info->stats, stats, sizeof stats);
 }
 
 /* ---- pins ------------------------------------------------------------------------------- */

@@ -167,11 +167,24 @@ void shmc_reclaim_in_steps(struct shmc_writer *writer, uint64_t now_ns)
     writer->limbo_held = writer->limbo.bytes;
 }
 
+/* For whoever looks at the cache from outside: see shmc_data_info(). */
+static void show_stats(const struct shmc_writer *writer)
+{
+    struct shmc_stats stats;
+    uint64_t words[sizeof stats / 8];
+
+    shmc_writer_stats(writer, &stats);
+    memcpy(words, &stats, sizeof words);
+    for (size_t i = 0; i < sizeof words / 8; i++)
+        shmc_store_racy(&writer->super->stats[i], words[i]);
+}
+
 enum shmc_status shmc_tend(struct shmc_writer *writer, uint64_t now_ns)
 {
     if (shmc_load_racy(&writer->super->incarnation) != writer->incarnation)
         return SHMC_FENCED;
     shmc_store_racy(&writer->super->heartbeat_ns, now_ns);
+    show_stats(writer);
     if (writer->seats != NULL && now_ns - writer->last_reap_ns >= REAP_NS) {
         writer->last_reap_ns = now_ns;
         shmc_seats_reap(writer->seats, writer->seat_count, writer->seats->fd);

@@ -110,6 +110,8 @@ enum shmc_status shmc_seat_info(const struct shmc_segment *seats, uint64_t index
     info->cursor = shmc_load_racy(&seat->cursor);
     info->taken = shmc_load_racy(&seat->taken);
     info->lapped = shmc_load_racy(&seat->lapped);
+    info->busy = shmc_load_racy(&seat->busy);
+    info->claimed_ns = shmc_load_racy(&seat->claimed_ns);
     info->asleep = (int)(shmc_load32_racy(&seat->semaphore) & 1u);
     info->in_use = shmc_load_racy(&seat->in_use) != 0;
     for (unsigned i = 0; i < SHMC_PINS; i++) {
@@ -154,6 +156,7 @@ static void settle(struct shmc_reader *reader, struct shmc_seat *seat, uint64_t 
     shmc_store_racy(&seat->cursor, 0);
     shmc_store_racy(&seat->taken, 0);
     shmc_store_racy(&seat->lapped, 0);
+    shmc_store_racy(&seat->busy, 0);
     shmc_store_racy(&seat->in_use, 1);
     raise_high(reader->seats, index); /* before the first pin: S5 covers both */
     reader->seat = seat;

@@ -203,6 +203,15 @@ enum shmc_status shmc_reclaim(struct shmc_writer *writer);
 /* Shortens the window to nothing, so that only live objects stay (tests, shutdown). */
 enum shmc_status shmc_drop_window(struct shmc_writer *writer);
 void shmc_writer_stats(const struct shmc_writer *writer, struct shmc_stats *stats);
+/* What a DATA segment says of itself and of its writer, now. For display: any process may ask, of any
+ * segment whose header was checked; nothing here agrees with anything else. */
+struct shmc_data_info {
+    uint64_t instance, max_size, ring_slots, incarnation, heartbeat_ns, writer_pid, closed, over;
+    uint64_t file_size, latest, floor, head, tail, high_water;
+    struct shmc_stats stats; /* of the writer's last tending; zeros before the first */
+};
+void shmc_data_info(const struct shmc_segment *data, struct shmc_data_info *info);
+
 /* Every invariant I1..I7 and the private tables against a walk from the root. On CORRUPT,
  * `what` says which fact does not hold. */
 enum shmc_status shmc_check(const struct shmc_writer *writer, char *what, size_t what_size);
@@ -215,7 +224,8 @@ enum shmc_status shmc_seats_format(struct shmc_segment *seats, uint64_t seat_cou
 enum shmc_status shmc_seats_check_header(const struct shmc_segment *seats, uint64_t *instance);
 
 struct shmc_seat_info {
-    uint64_t index, pid, incarnation, interest, cursor, taken, lapped, oldest_pin, pins;
+    uint64_t index, pid, incarnation, interest, cursor, busy, taken, lapped, claimed_ns;
+    uint64_t oldest_pin, pins;
     int asleep, in_use;
 };
 enum shmc_status shmc_seat_info(const struct shmc_segment *seats, uint64_t index,
@@ -235,9 +245,27 @@ void shmc_reader_destroy(struct shmc_reader *reader);
 int shmc_reader_seat(const struct shmc_reader *reader);
 uint64_t shmc_reader_latest(const struct shmc_reader *reader);
 uint64_t shmc_reader_pins(const struct shmc_reader *reader);
-/* For display: where this process's slowest consumer is. */
-void shmc_reader_report(struct shmc_reader *reader, uint64_t cursor, uint64_t taken,
+/* For display: 1 + the position of this process's slowest consumer (0: it has none), how many of them are busy;
+ * `taken` and `lapped` are added. */
+void shmc_reader_report(struct shmc_reader *reader, uint64_t cursor, uint64_t busy, uint64_t taken,
                         uint64_t lapped);
+
+/* ---- survey.c: what a state consists of, and whether it can be ------------------------------ */
+
+struct shmc_survey_row {
+    uint64_t objects, index_entries;
+    uint64_t value_bytes, tree_bytes; /* of all that the resource leads to, each block once */
+};
+struct shmc_survey {
+    uint64_t generation, resources, blocks, window;
+    uint64_t value_bytes, tree_bytes; /* of all resources and the window together */
+};
+/* Walks everything that the latest generation leads to, and compares what must agree. Rows of the
+ * first `capacity` resources are filled. CORRUPT: `what` says which fact does not hold; STALE: the
+ * writer needed the memory meanwhile, try again. Takes a bit for each 4 bytes of DATA meanwhile. */
+enum shmc_status shmc_survey(struct shmc_reader *reader, struct shmc_survey *survey,
+                             struct shmc_survey_row *rows, uint64_t capacity, char *what,
+                             size_t what_size);
 
 /* ---- wake.c: sleeping until something happens ------------------------------------------------ */
 

@@ -51,6 +51,18 @@ uint64_t shmc_node_key_be64(const struct shmc_span *span, const struct shmc_node
     return word;
 }
 
+int shmc_node_key_compare(const struct shmc_span *span, const struct shmc_node_key *a,
+                          const struct shmc_node_key *b)
+{
+    for (uint64_t i = 0; i < a->length || i < b->length; i += 8) {
+        const uint64_t x = shmc_node_key_be64(span, a, i);
+        const uint64_t y = shmc_node_key_be64(span, b, i);
+        if (x != y)
+            return x < y ? -1 : 1;
+    }
+    return (a->length > b->length) - (a->length < b->length);
+}
+
 static int compare_from(const struct shmc_span *span, const struct shmc_node_key *key,
                         const uint8_t *bytes, size_t length, uint64_t start)
 {

@@ -81,6 +81,9 @@ bool shmc_node_key_open(const struct shmc_span *span, const struct shmc_tree_kin
                         const shmc_word *words, struct shmc_node_key *key);
 uint64_t shmc_node_key_be64(const struct shmc_span *span, const struct shmc_node_key *key,
                             uint64_t start);
+/* -1, 0, 1: as the trees order them. */
+int shmc_node_key_compare(const struct shmc_span *span, const struct shmc_node_key *a,
+                          const struct shmc_node_key *b);
 /* Where a searched key lies in a node: *first is the first entry not before it; *equal says
  * that this entry is it. */
 enum shmc_status shmc_node_search(const struct shmc_span *span, const struct shmc_tree_kind *kind,

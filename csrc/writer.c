@@ -6,6 +6,7 @@
  * indices.c, and publish.c (how it becomes visible).
  */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "writer.h"
 
@@ -106,6 +107,7 @@ enum shmc_status shmc_writer_create(struct shmc_segment *data, struct shmc_segme
     if (status == SHMC_OK) {
         writer->incarnation = shmc_load_racy(&super->incarnation) + 1;
         shmc_store_racy(&super->incarnation, writer->incarnation);
+        shmc_store_racy(&super->writer_pid, (uint64_t)getpid());
         status = publish_forced(writer);
     }
     if (status != SHMC_OK) {

@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 class Attachment:
     """The seat and the maps. `succession` knows what comes when this instance is over."""
 
-    __slots__ = ("_handle", "_idle", "_users", "called", "name", "segments", "succession")
+    __slots__ = (
+        "_handle",
+        "_idle",
+        "_users",
+        "called",
+        "name",
+        "places",
+        "segments",
+        "succession",
+    )
 
     def __init__(self, place: Place, succession: Succession | None = None) -> None:
         self.name = place.name
@@ -39,6 +48,7 @@ class Attachment:
         self._users: list[None] = []  # calls under way that gave the GIL away
         self._idle = False
         self.called = 0  # Cache.wake()
+        self.places: dict[int, tuple[int, bool]] = {}  # of consumers: see places.py
 
     def reader(self) -> _hot.Reader:
         """The reader on this seat. Once: when it and all that came from it has gone, we leave."""

@@ -11,6 +11,7 @@ its own. A new registration is one piece that was told nothing (G11).
 
 from __future__ import annotations
 
+from shmcache import places
 from shmcache.errors import ForkedError, StaleObjectError
 from shmcache.sharding import bounds, shard_hash
 from shmcache.states import has_content
@@ -73,12 +74,14 @@ class Feed:
         self._match = match
         self._prefix = namespace + "/" if namespace else None
         self._plain = match is None and not namespace and shard is None
+        self._noted_on: _hot.Reader | None = None  # whose seat says where this is
         self._ended: dict[str, str | None] = {}  # key, uid: whose end was told, alone
         known.join(self)
 
     def close(self) -> None:
         """Gives back what is kept for it."""
         self.known.leave(self)
+        places.forget(self._noted_on, id(self))
 
     # ---- the stream ------------------------------------------------------------------------------
 
@@ -88,6 +91,7 @@ class Feed:
             try:
                 batch = self.known.take(self)
                 self.root = batch.root
+                self._note(batch, batch.deltas)
                 if batch.deltas is None:
                     yield from self._difference(batch)
                 elif batch.deltas:
@@ -111,6 +115,14 @@ class Feed:
         self.generation, self.reader = batch.root.generation, batch.root.reader
         self._note_whole(batch)
         self.synced = self._whole
+        self._note(batch, [])
+
+    def _note(self, batch: Batch, deltas: list[_hot.Delta] | None) -> None:
+        """On the seat, for display: where it is, and whether there is something to do."""
+        self._noted_on = batch.root.reader
+        place = self.position - batch.offset
+        busy = deltas is None or bool(deltas)
+        places.note(self._noted_on, id(self), place, busy=busy, taken=len(deltas or ()))
 
     def _note_whole(self, batch: Batch) -> None:
         if not self._whole and batch.record >= 0:
@@ -209,7 +221,10 @@ class Feed:
     def _difference(self, batch: Batch) -> Iterator[Told]:
         """What is missing, in the order of keys; interrupted, the pieces say how far it came."""
         pieces = self.behind()
-        self.lapses += any(piece.since for piece in pieces)
+        if any(piece.since for piece in pieces):
+            self.lapses += 1
+            place = self.position - batch.offset
+            places.note(batch.root.reader, id(self), place, busy=True, lapped=1)
         for piece, rows in zip(list(pieces), batch.rows, strict=True):
             yield from self._piece(batch, piece, rows, pieces)
         self.pieces = None

@@ -6,6 +6,7 @@ position is where to go on after the difference to a snapshot was taken.
 
 from __future__ import annotations
 
+from shmcache import places
 from shmcache.errors import Lapped
 
 TYPE_CHECKING = False
@@ -59,7 +60,14 @@ class Cursor:
             error = Lapped(root.head)
             error.root = root
             raise error
-        deltas, self.position = self.reader.take(self.position, count, self.resources)
+        start = self.position
+        try:
+            deltas, self.position = self.reader.take(start, count, self.resources)
+        except Lapped:
+            places.note(self.reader, id(self), start, busy=True, lapped=1)
+            raise
+        place = start if deltas else self.position
+        places.note(self.reader, id(self), place, busy=bool(deltas), taken=len(deltas))
         return deltas
 
     def resume(self, snapshot: Snapshot) -> None:
@@ -69,6 +77,9 @@ class Cursor:
             self.instance = snapshot.instance
         self.position = snapshot.head
         self.generation = snapshot.generation
+
+    def __del__(self) -> None:
+        places.forget(getattr(self, "reader", None), id(self))
 
     def __repr__(self) -> str:
         return f"<shmcache.Cursor at {self.position}>"

@@ -1,11 +1,11 @@
 """Where a cache's segments are, what they are called, and whom we trust.
 
-The family of a cache "pods" (layout version 2, in /dev/shm or in a directory):
+The family of a cache "pods" (layout version 3, in /dev/shm or in a directory):
 
-    shmcache-v2-pods.lock            0600: the writer's lock, and its pid for display
-    shmcache-v2-pods.cache           names the current DATA and SEATS; replaced by rename
-    shmcache-v2-pods.<16 hex>.data   DATA instance: written by the writer's uid only
-    shmcache-v2-pods.<16 hex>.seats  SEATS instance: writable for whoever may read DATA
+    shmcache-v3-pods.lock            0600: the writer's lock, and its pid for display
+    shmcache-v3-pods.cache           names the current DATA and SEATS; replaced by rename
+    shmcache-v3-pods.<16 hex>.data   DATA instance: written by the writer's uid only
+    shmcache-v3-pods.<16 hex>.seats  SEATS instance: writable for whoever may read DATA
 
 Readers never open the lock file. Whatever is opened must be a regular file owned by our own uid,
 root, or a uid that the user named: /dev/shm is writable for everybody. The layout version stands

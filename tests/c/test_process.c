@@ -175,7 +175,7 @@ static void check_forked_reader(void *argument)
     CHECK_EQUAL(SHMC_FORKED, shmc_wait(all->reader, 1, 0, -1));
     shmc_wake_self(all->reader);
     shmc_unpin(all->reader, &all->pinned);
-    shmc_reader_report(all->reader, 5, 5, 5);
+    shmc_reader_report(all->reader, 5, 5, 5, 5);
     CHECK_EQUAL(0, shmc_reader_pins(all->reader));
     shmc_reader_destroy(all->reader);
     CHECK_EQUAL(SHMC_OK, fake_attach(&all->fake, &own));

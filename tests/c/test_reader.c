@@ -196,7 +196,7 @@ static void test_tool_reads_without_a_seat(void)
     CHECK_EQUAL(SHMC_PINS, pinned.slot);
     shmc_unpin(tool, &pinned);
     CHECK_EQUAL(0, shmc_reader_pins(tool));
-    shmc_reader_report(tool, 1, 2, 3);
+    shmc_reader_report(tool, 1, 2, 3, 4);
     shmc_reader_destroy(tool);
     shmc_reader_destroy(NULL);
 }

@@ -71,8 +71,13 @@ static void test_claim_and_leave(void)
     }
     CHECK_EQUAL(SHMC_BUSY, fake_attach(&fake, &late));
     CHECK(late == NULL);
-    shmc_reader_report(readers[2], 11, 12, 13);
+    shmc_reader_report(readers[2], 10, 2, 12, 13);
+    shmc_reader_report(readers[2], 11, 1, 1, 0);
     CHECK_EQUAL(11, info_of(&fake, 2).cursor);
+    CHECK_EQUAL(1, info_of(&fake, 2).busy);
+    CHECK_EQUAL(13, info_of(&fake, 2).taken);
+    CHECK_EQUAL(13, info_of(&fake, 2).lapped);
+    CHECK(info_of(&fake, 2).claimed_ns != 0);
     fake_detach(readers[2]);
     CHECK_EQUAL(0, info_of(&fake, 2).in_use);
     CHECK_EQUAL(SHMC_OK, shmc_probe_byte(fake.seats.fd, 2));

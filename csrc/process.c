@@ -13,13 +13,18 @@
  *                and writer's lock alive. It never unlocks: that would drop the lock
  *                for the parent too.
  *
+ *   parent       What serves a parent ends with it, whatever ends the parent: the kernel
+ *                sends the signal when the thread that forked is gone.
+ *
  * There is no mutex here, so a fork at any moment finds consistent state: words change
  * by one exchange each. The child's handler runs between fork() and the first line of
  * the child, and does nothing but loads, stores and close().
  */
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "core.h"
@@ -114,4 +119,11 @@ void shmc_keep_in_child(int fd)
         if (fd >= 0 && atomic_compare_exchange_strong(&descriptors[i], &expected, 0))
             return;
     }
+}
+
+enum shmc_status shmc_die_with_parent(int parent)
+{
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
+        return SHMC_SYSTEM;
+    return getppid() == parent ? SHMC_OK : SHMC_CLOSED;
 }

@@ -76,6 +76,9 @@ const uint64_t *shmc_fork_word(void);
 /* The child of a fork closes `fd` at once, so that it cannot keep a lock alive. */
 enum shmc_status shmc_close_in_child(int fd);
 void shmc_keep_in_child(int fd); /* takes it back, before close(fd) */
+/* For a child: it is killed when the thread that forked it ends, even through execve().
+ * CLOSED if `parent`, the pid of that process, is gone already. */
+enum shmc_status shmc_die_with_parent(int parent);
 
 /* ---- writer.c: the one who writes ---------------------------------------------------- */
 

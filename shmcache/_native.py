@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         shmc_fork_word: Callable[[], Pointer]
         shmc_close_in_child: Callable[[int], int]
         shmc_keep_in_child: Callable[[int], None]
+        shmc_die_with_parent: Callable[[int], int]
         shmc_data_minimum: Callable[[Pointer], int]
         shmc_data_format: Callable[[SegmentHandle, Pointer], int]
         shmc_data_check_header: Callable[[SegmentHandle, bytes, Pointer], int]

@@ -21,8 +21,10 @@ enum shmc_status shmc_touch(struct shmc_writer *writer, struct shmc_wresource *r
 
         if (saved == NULL)
             return SHMC_NO_MEMORY;
+        saved->settings = resource->settings;
         saved->version = resource->version;
         saved->reason = resource->reason;
+        saved->marks = resource->marks;
         saved->state = resource->state;
         saved->since_ns = resource->since_ns;
         saved->generation = resource->generation;
@@ -32,6 +34,8 @@ enum shmc_status shmc_touch(struct shmc_writer *writer, struct shmc_wresource *r
         saved->directory = resource->directory;
         saved->record = resource->record;
         saved->index_count = resource->index_count;
+        saved->indices = NULL;
+        saved->indices_count = 0;
         for (uint32_t i = 0; i < resource->index_count; i++) {
             saved->trees[i] = resource->indices[i].tree;
             saved->counts[i] = resource->indices[i].count;
@@ -44,16 +48,25 @@ enum shmc_status shmc_touch(struct shmc_writer *writer, struct shmc_wresource *r
 
 static void restore(struct shmc_writer *writer, struct shmc_wresource *resource)
 {
-    const struct shmc_saved *saved = resource->saved;
+    struct shmc_saved *saved = resource->saved;
 
+    if (saved->indices != NULL) { /* some were dropped */
+        shmc_indices_free(writer, resource->indices, resource->index_count);
+        resource->indices = saved->indices;
+        resource->index_count = saved->indices_count;
+        saved->indices = NULL;
+        saved->indices_count = 0;
+    }
     while (resource->index_count > saved->index_count) {
         struct shmc_windex *index = &resource->indices[--resource->index_count];
         if (index->path != NULL)
             shmc_heap_resize(&writer->heap, index->path, index->path_length + 1, 0);
         memset(index, 0, sizeof(*index));
     }
+    resource->settings = saved->settings;
     resource->version = saved->version;
     resource->reason = saved->reason;
+    resource->marks = saved->marks;
     resource->state = saved->state;
     resource->since_ns = saved->since_ns;
     resource->generation = saved->generation;
@@ -93,9 +106,7 @@ static void batch_end(struct shmc_writer *writer)
     for (uint32_t i = 0; i < writer->resource_count; i++) {
         struct shmc_wresource *resource = &writer->resources[i];
 
-        if (resource->saved != NULL)
-            shmc_heap_resize(&writer->heap, resource->saved, sizeof(*resource->saved), 0);
-        resource->saved = NULL;
+        shmc_saved_free(writer, resource);
         resource->dirty = false;
         resource->delta_count = 0;
     }
@@ -130,9 +141,9 @@ enum shmc_status shmc_commit(struct shmc_writer *writer, uint64_t now_ns)
     if (!writer->in_batch)
         return status;
     if (!writer->poisoned) {
-        shmc_store_racy(&writer->super->phase, 1);
+        shmc_store_racy(&writer->super->phase, SHMC_PHASE_PUBLISH);
         status = shmc_publish(writer, now_ns);
-        shmc_store_racy(&writer->super->phase, 0);
+        shmc_store_racy(&writer->super->phase, SHMC_PHASE_IDLE);
     }
     if (status != SHMC_OK) {
         shmc_abort(writer);

@@ -7,38 +7,23 @@
  * of equals (T1), bytes with the accounting (I7), order with the trees (N1..N4), the
  * directory with the primary tree (D1..D3).
  */
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
-#include "tree.h"
+#include "walk.h"
 #include "writer.h"
 
 #define NODE UINT32_MAX
 
 struct walk {
+    struct shmc_walk inner; /* first: what walk.c is given is the whole */
     const struct shmc_writer *writer;
     uint32_t *seen; /* per granule: references, or NODE */
     struct shmc_heap heap;
     struct shmc_list todo; /* words whose children were not looked at */
     uint64_t value_blocks;
-    char *what;
-    size_t what_size;
-    bool broken;
 };
 
-__attribute__((format(printf, 2, 3))) static bool fail(struct walk *walk, const char *format, ...)
-{
-    va_list arguments;
-
-    if (!walk->broken) { /* the first fact is the telling one */
-        va_start(arguments, format);
-        vsnprintf(walk->what, walk->what_size, format, arguments);
-        va_end(arguments);
-    }
-    walk->broken = true;
-    return false;
-}
+#define fail(walk, ...) shmc_walk_fail(&(walk)->inner, __VA_ARGS__)
 
 static const struct shmc_span *span_of(const struct walk *walk)
 {
@@ -127,7 +112,7 @@ static bool expand_all(struct walk *walk)
     return true;
 }
 
-/* ---- trees -------------------------------------------------------------------------------- */
+/* ---- trees, directories, indices: walk.c does the looking ---------------------------------- */
 
 static bool see_node(struct walk *walk, shmc_offset block)
 {
@@ -139,203 +124,18 @@ static bool see_node(struct walk *walk, shmc_offset block)
     return true;
 }
 
-static bool open_key(struct walk *walk, const struct shmc_tree_kind *kind,
-                     const struct shmc_node *node, uint32_t index, struct shmc_node_key *key)
+static bool walked_word(struct shmc_walk *inner, shmc_word word)
 {
-    const struct shmc_span *span = span_of(walk);
-    const shmc_word words[2] = {shmc_node_word(span, node, 1, index),
-                                shmc_node_word(span, node, 2, index)};
-
-    return shmc_node_key_open(span, kind, words, key) ||
-           fail(walk, "a broken key in the node at %#llx", (unsigned long long)node->offset);
+    return see_word((struct walk *)(void *)inner, word);
 }
 
-/* N1 and N2 within a node; a leaf's words are counted. */
-static bool check_entries(struct walk *walk, const struct shmc_tree_kind *kind,
-                          const struct shmc_node *node)
+static bool walked_node(struct shmc_walk *inner, shmc_offset node, uint64_t size)
 {
-    const struct shmc_span *span = span_of(walk);
-    struct shmc_node_key last, key;
+    struct walk *walk = (struct walk *)(void *)inner;
 
-    for (uint32_t i = 0; i < node->count; i++, last = key) {
-        if (!open_key(walk, kind, node, i, &key))
-            return false;
-        if (i > 0 && shmc_node_key_compare(span, &last, &key) >= 0)
-            return fail(walk, "N1: keys do not rise in the node at %#llx",
-                        (unsigned long long)node->offset);
-        if (shmc_node_word(span, node, 0, i) !=
-            shmc_node_key_be64(span, &key, node->prefix_length))
-            return fail(walk, "N2: a wrong head in the node at %#llx",
-                        (unsigned long long)node->offset);
-        for (uint32_t c = 1; node->level == 0 && c < node->columns; c++) {
-            if (!see_word(walk, shmc_node_word(span, node, c, i)))
-                return false;
-        }
-    }
-    return true;
-}
-
-/* An inner entry's key words are those of its child's first entry (N1), levels fall (N3). */
-static bool check_children(struct walk *walk, const struct shmc_tree_kind *kind,
-                           const struct shmc_node *node, struct shmc_list *nodes)
-{
-    const struct shmc_span *span = span_of(walk);
-    struct shmc_node child;
-
-    for (uint32_t i = 0; i < node->count; i++) {
-        const shmc_offset offset = shmc_node_child(span, node, i);
-
-        if (!shmc_node_open(span, kind, offset, &child) || child.level + 1 != node->level)
-            return fail(walk, "N3: a broken child at %#llx", (unsigned long long)offset);
-        for (uint32_t c = 1; c <= kind->key_words; c++) {
-            if (shmc_node_word(span, node, c, i) != shmc_node_word(span, &child, c, 0))
-                return fail(walk, "N1: an inner key is not its child's first, at %#llx",
-                            (unsigned long long)node->offset);
-        }
-        if (shmc_list_push(&walk->heap, nodes, offset) != SHMC_OK)
-            return fail(walk, "no memory to check");
-    }
-    return true;
-}
-
-/* One node; its children are listed, its entries counted if it is a leaf. */
-static bool check_node(struct walk *walk, const struct shmc_tree_kind *kind, shmc_offset offset,
-                       struct shmc_list *nodes, uint64_t *entries)
-{
-    struct shmc_node node;
-
-    if (!see_node(walk, offset))
-        return false;
-    if (!shmc_node_open(span_of(walk), kind, offset, &node))
-        return fail(walk, "a broken node at %#llx", (unsigned long long)offset);
-    if (!check_entries(walk, kind, &node))
-        return false;
-    if (node.level > 0)
-        return check_children(walk, kind, &node, nodes);
-    *entries += node.count;
-    return true;
-}
-
-static bool check_tree(struct walk *walk, const struct shmc_tree_kind *kind, shmc_offset top,
-                       uint64_t count)
-{
-    struct shmc_list nodes = {0};
-    uint64_t entries = 0;
-    bool ok = true;
-
-    if (top != 0 && shmc_list_push(&walk->heap, &nodes, top) != SHMC_OK)
-        return fail(walk, "no memory to check");
-    while (ok && nodes.count > 0) {
-        const shmc_offset offset = nodes.items[--nodes.count];
-        ok = check_node(walk, kind, offset, &nodes, &entries);
-    }
-    shmc_list_free(&walk->heap, &nodes);
-    if (ok && entries != count)
-        return fail(walk, "a tree of %llu entries says it has %llu", (unsigned long long)entries,
-                    (unsigned long long)count);
-    return ok;
-}
-
-/* Order across nodes, and that each index entry names a key of the primary tree. */
-static bool check_order(struct walk *walk, const struct shmc_tree_kind *kind, shmc_offset top,
-                        shmc_offset primary)
-{
-    const struct shmc_span *span = span_of(walk);
-    struct shmc_cursor cursor;
-    struct shmc_entry entry, found;
-    struct shmc_node_key last, key;
-    uint8_t buffer[8];
-    size_t length;
-    bool first = true;
-
-    if (shmc_cursor_seek(&cursor, span, kind, top, NULL, 0) != SHMC_OK)
-        return fail(walk, "a tree cannot be walked");
-    for (; shmc_cursor_next(&cursor, &entry) == SHMC_OK; first = false, last = key) {
-        if (!shmc_node_key_open(span, kind, entry.words, &key))
-            return fail(walk, "a broken key");
-        if (!first && shmc_node_key_compare(span, &last, &key) >= 0)
-            return fail(walk, "N1: keys do not rise across nodes");
-        if (kind->key_words < 2)
-            continue;
-        const uint8_t *bytes = shmc_word_bytes(walk->writer, entry.words[1], buffer, &length);
-        if (shmc_tree_find(span, &shmc_primary, primary, bytes, length, &found) != SHMC_OK)
-            return fail(walk, "an index names a key that is not there");
-    }
-    return true;
-}
-
-/* ---- directories ------------------------------------------------------------------------------ */
-
-/* D1 and D2 for one entry of a bucket. */
-static bool check_place(struct walk *walk, const struct shmc_wresource *resource,
-                        const struct shmc_directory_node *bucket, uint64_t index)
-{
-    const struct shmc_span *span = span_of(walk);
-    const uint64_t hash = shmc_load_at(span, bucket->words + index * 8);
-    const shmc_word key = shmc_load_at(span, bucket->words + (bucket->count + index) * 8);
-    const shmc_word value = shmc_load_at(span, bucket->words + (2 * bucket->count + index) * 8);
-    struct shmc_string string;
-    struct shmc_entry entry;
-    shmc_word found;
-    uint8_t buffer[8];
-    size_t length;
-
-    if (!shmc_string_open(span, key, &string))
-        return fail(walk, "D1: a broken key in a directory");
-    const uint8_t *bytes = shmc_word_bytes(walk->writer, key, buffer, &length);
-    if (shmc_tree_find(span, &shmc_primary, resource->primary, bytes, length, &entry) != SHMC_OK ||
-        entry.words[0] != key || entry.words[1] != value)
-        return fail(walk, "D1: a directory says something else than the primary tree");
-    if (shmc_key_hash(walk->writer->super->instance, bytes, length) != hash ||
-        shmc_directory_find(span, resource->directory, hash, bytes, length, &found) != SHMC_OK ||
-        found != value)
-        return fail(walk, "D2: an entry of a directory lies where nobody finds it");
-    return true;
-}
-
-static bool check_directory_node(struct walk *walk, const struct shmc_wresource *resource,
-                                 shmc_offset offset, struct shmc_list *nodes, uint64_t *entries)
-{
-    struct shmc_directory_node node;
-    uint64_t children = 0;
-
-    if (!see_node(walk, offset))
-        return false;
-    if (!shmc_directory_node(span_of(walk), offset, &node))
-        return fail(walk, "D3: a broken node of a directory at %#llx", (unsigned long long)offset);
-    for (uint64_t i = 0; i < node.count; i++) {
-        if (!node.inner) {
-            if (!check_place(walk, resource, &node, i))
-                return false;
-            continue;
-        }
-        const shmc_offset child = shmc_load_at(span_of(walk), node.words + i * 8);
-        if (child != 0 && shmc_list_push(&walk->heap, nodes, child) != SHMC_OK)
-            return fail(walk, "no memory to check");
-        children += child != 0;
-    }
-    *entries += node.inner ? 0 : node.count;
-    return !node.inner || children > 0 || fail(walk, "D3: an inner node without children");
-}
-
-static bool check_directory(struct walk *walk, const struct shmc_wresource *resource)
-{
-    struct shmc_list nodes = {0};
-    uint64_t entries = 0;
-    bool ok = true;
-
-    if (resource->directory != 0 &&
-        shmc_list_push(&walk->heap, &nodes, resource->directory) != SHMC_OK)
-        return fail(walk, "no memory to check");
-    while (ok && nodes.count > 0) {
-        const shmc_offset offset = nodes.items[--nodes.count];
-        ok = check_directory_node(walk, resource, offset, &nodes, &entries);
-    }
-    shmc_list_free(&walk->heap, &nodes);
-    if (ok && entries != resource->count)
-        return fail(walk, "D1: a directory of %llu entries for %llu objects",
-                    (unsigned long long)entries, (unsigned long long)resource->count);
-    return ok;
+    return see_node(walk, node) &&
+           (size <= shmc_arena_block_size(&walk->writer->arena, node) ||
+            fail(walk, "the node at %#llx is larger than its block", (unsigned long long)node));
 }
 
 /* ---- roots ----------------------------------------------------------------------------------- */
@@ -356,28 +156,42 @@ static bool check_contact(struct walk *walk, const struct shmc_wresource *resour
     return see_node(walk, resource->contact);
 }
 
+/* What the record says is what the writer believes; then all that it leads to. */
+static bool check_record(struct walk *walk, const struct shmc_wresource *resource)
+{
+    const struct shmc_record record = {.count = resource->count,
+                                       .primary = resource->primary,
+                                       .directory = resource->directory,
+                                       .index_count = resource->index_count};
+    struct shmc_record_index indices[SHMC_MAX_INDICES];
+    const shmc_offset stored = resource->record + sizeof(record);
+
+    for (uint32_t i = 0; i < resource->index_count; i++) {
+        const struct shmc_windex *index = &resource->indices[i];
+        indices[i] = (struct shmc_record_index){index->name, index->settings, index->count,
+                                                index->tree};
+        if (!see_word(walk, index->name) || !see_word(walk, index->settings))
+            return false;
+        if (shmc_load_at(span_of(walk), stored + i * sizeof(indices[i]) +
+                                            offsetof(struct shmc_record_index, tree)) !=
+            index->tree)
+            return fail(walk, "I2: a record names another tree of an index");
+    }
+    return shmc_walk_resource(&walk->inner, &record, indices);
+}
+
 static bool check_resource(struct walk *walk, const struct shmc_wresource *resource)
 {
-    const shmc_word words[4] = {resource->name, resource->settings, resource->version,
-                                resource->reason};
+    const shmc_word words[5] = {resource->name, resource->settings, resource->version,
+                                resource->reason, resource->marks};
 
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 5; i++) {
         if (!see_word(walk, words[i]))
             return false;
     }
     if (!see_node(walk, resource->record) || !check_contact(walk, resource) ||
-        !check_tree(walk, &shmc_primary, resource->primary, resource->count) ||
-        !check_order(walk, &shmc_primary, resource->primary, 0) ||
-        !check_directory(walk, resource))
+        !check_record(walk, resource))
         return false;
-    for (uint32_t i = 0; i < resource->index_count; i++) {
-        const struct shmc_windex *index = &resource->indices[i];
-
-        if (!see_word(walk, index->name) || !see_word(walk, index->settings) ||
-            !check_tree(walk, &shmc_index, index->tree, index->count) ||
-            !check_order(walk, &shmc_index, index->tree, resource->primary))
-            return false;
-    }
     for (size_t i = 0; i < resource->staged.count; i++) {
         if (i % 4 < 3 && !see_word(walk, resource->staged.items[i]))
             return false;
@@ -431,7 +245,8 @@ static bool check_root(struct walk *walk)
         const struct shmc_wresource *resource = &writer->resources[i];
 
         if (shmc_load_at(span, writer->catalogue + 8 + i * 8) != resource->record ||
-            shmc_load_at(span, resource->record + 48) != resource->primary)
+            shmc_load_at(span, resource->record + offsetof(struct shmc_record, primary)) !=
+                resource->primary)
             return fail(walk, "I2: resource %u has another record", i);
         if (!check_resource(walk, resource))
             return false;
@@ -530,7 +345,14 @@ static bool check_arena(struct walk *walk)
 
 enum shmc_status shmc_check(const struct shmc_writer *writer, char *what, size_t what_size)
 {
-    struct walk walk = {.writer = writer, .what = what, .what_size = what_size};
+    struct walk walk = {.writer = writer,
+                        .inner = {.span = &writer->span,
+                                  .instance = writer->super->instance,
+                                  .generation = writer->generation,
+                                  .word = walked_word,
+                                  .node = walked_node,
+                                  .what = what,
+                                  .what_size = what_size}};
     const uint64_t granules = shmc_arena_high_water(&writer->arena) / 8;
 
     if (writer->in_batch)

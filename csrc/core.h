@@ -324,6 +324,26 @@ bool shmc_arena_short(const struct shmc_arena *arena);
 /* While held, no page changes its class (A3). */
 void shmc_arena_hold(struct shmc_arena *arena, bool hold);
 
+/* Blocks on one list through their metas, by granule. */
+struct shmc_chain {
+    uint32_t first, last;
+    uint64_t bytes;
+    uint64_t uncounted; /* not on the list: bytes of the claimed blocks whose count is 0 */
+};
+/*
+ * Taking over what another writer left, in an arena just created: adopt its pages, claim each
+ * block that can be reached, settle. CORRUPT: what is claimed cannot be.
+ *   adopt    all below high_water, which lies in the file; nothing is claimed yet
+ *   claim    a block of at least `size` bytes begins there; its meta, whose low half is its count
+ *   claimed  the meta of a claimed block, good until the next claim; NULL: it is not one
+ *   settle   ends it: metas keep their low half, and all that nobody claimed is chained in limbo
+ */
+enum shmc_status shmc_arena_adopt(struct shmc_arena *arena, uint64_t high_water);
+enum shmc_status shmc_arena_claim(struct shmc_arena *arena, shmc_offset block, uint64_t size,
+                                  uint64_t meta);
+uint64_t *shmc_arena_claimed(const struct shmc_arena *arena, shmc_offset block);
+enum shmc_status shmc_arena_settle(struct shmc_arena *arena, struct shmc_chain *left);
+
 /* A block's meta: count in the low half, link (granule of the next block of a list) above. */
 #define SHMC_META_FREE 0xffffffffu  /* not handed out */
 #define SHMC_META_LIMBO 0xfffffffeu /* retired, waiting */
@@ -356,6 +376,7 @@ struct shmc_limbo {
     struct shmc_limbo_group *groups; /* a queue, oldest first */
     size_t start, count, capacity;
     uint64_t bytes;
+    uint64_t inherited; /* of these: left by the writer before us, most of it never used since */
 };
 
 /* ---- make.c, batch.c, changes.c: building values, changing resources (state: writer.h) ------- */

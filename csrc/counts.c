@@ -89,7 +89,7 @@ enum shmc_status shmc_fresh_block(struct shmc_writer *writer, uint64_t size, uns
  * A node's size changes with each entry, and a page serves one size: in exact sizes a
  * small or full arena would have room in sixty pages and none for the next node.
  */
-static uint64_t node_size(uint64_t size)
+uint64_t shmc_node_room(uint64_t size)
 {
     return size <= 320 ? (size + 63) & ~UINT64_C(63) : (size + 255) & ~UINT64_C(255);
 }
@@ -97,7 +97,7 @@ static uint64_t node_size(uint64_t size)
 enum shmc_status shmc_node_alloc(struct shmc_writer *writer, uint64_t size, shmc_offset *node)
 {
     const enum shmc_status status =
-        shmc_fresh_block(writer, node_size(size), SHMC_FRESH_NODE, node);
+        shmc_fresh_block(writer, shmc_node_room(size), SHMC_FRESH_NODE, node);
 
     if (status == SHMC_OK)
         writer->node_bytes += shmc_arena_block_size(&writer->arena, *node);

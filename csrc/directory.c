@@ -25,9 +25,9 @@
 #include "writer.h"
 
 #define INNER UINT64_MAX
-#define FAN_BITS 5u
+#define FAN_BITS SHMC_FAN_BITS
 #define FAN 32u
-#define LEVELS 12u /* of inner nodes: 60 bits */
+#define LEVELS SHMC_DIRECTORY_LEVELS
 #define BUCKET_MAX 20u
 static_assert(BUCKET_MAX < 31, "one bit for each entry of a bucket");
 #define HEAD 16u
@@ -353,6 +353,7 @@ bool shmc_directory_node(const struct shmc_span *span, shmc_offset offset,
     node->inner = count == INNER;
     node->count = node->inner ? FAN : count;
     node->words = offset + HEAD;
+    node->size = node->inner ? INNER_SIZE : bucket_size(count);
     return node->inner ? shmc_in_span(span, offset, INNER_SIZE)
                        : count >= 1 && count <= BUCKET_MAX + 1 &&
                              shmc_in_span(span, offset, bucket_size(count));

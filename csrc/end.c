@@ -30,6 +30,8 @@ enum shmc_status shmc_data_end(const struct shmc_segment *data)
 
     if (super == NULL)
         return SHMC_CORRUPT;
+    /* Whoever wrote here, and only slept, is fenced off (B3): its lock was not where we looked. */
+    shmc_store_racy(&super->incarnation, shmc_load_racy(&super->incarnation) + 1);
     shmc_store_release(&super->over, 1);
     shmc_fence_full(); /* N1 */
     return SHMC_OK;

@@ -261,6 +261,24 @@ uint64_t shmc_intern_entry(const struct shmc_intern *table, const uint8_t *base,
     return entry;
 }
 
+enum shmc_status shmc_intern_restore(struct shmc_intern *table, struct shmc_heap *heap,
+                                     const uint8_t *base, uint64_t entry)
+{
+    const unsigned tag = (unsigned)(entry >> HASH_BITS & 7u);
+    shmc_offset equal;
+    size_t count;
+    const uint64_t *content = content_of(base, tag, entry >> 32 << 3, &count);
+    const enum shmc_status status = shmc_intern_reserve(table, heap);
+
+    if (status != SHMC_OK)
+        return status;
+    if (shmc_intern_find(table, base, tag, content, count, entry & HASH_MASK, &equal))
+        return SHMC_CORRUPT; /* T2 */
+    place(table, entry);
+    table->count++;
+    return SHMC_OK;
+}
+
 static bool position_of(const struct shmc_intern *table, uint64_t entry, uint64_t *position)
 {
     for (uint64_t bucket = home(table, entry);; bucket = next(table, bucket)) {

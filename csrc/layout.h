@@ -121,9 +121,9 @@ struct shmc_super {
     shmc_atomic heartbeat_ns;
     shmc_atomic writer_pid;
     shmc_atomic next_id; /* ids below it may be in use (I6) */
-    shmc_atomic phase;   /* where the writer is, for tests that kill it: see batch.c */
-    shmc_atomic closed;  /* the writer ended in order */
-    shmc_atomic reserved1[2];
+    shmc_atomic phase;   /* where the writer is, for tests that kill it: enum shmc_phase */
+    shmc_atomic closed;  /* the writer ended in order, and left it to the next one */
+    shmc_atomic guard[2]; /* the file whose lock is the writer's: device, inode */
     /* file_size: the bounds of every offset (I3). */
     shmc_atomic file_size;
     shmc_atomic reserved2[7];
@@ -153,6 +153,13 @@ static_assert(offsetof(struct shmc_super, activity) == 896, "layout v3");
 static_assert(offsetof(struct shmc_super, progress) == 1408, "layout v3");
 static_assert(offsetof(struct shmc_super, stats) == 1920, "layout v3");
 static_assert(sizeof(struct shmc_super) <= SHMC_RING_OFFSET, "the superblock is the first page");
+
+/* What a writer is at. */
+enum shmc_phase {
+    SHMC_PHASE_IDLE = 0,  /* between batches, or building one that is not published yet */
+    SHMC_PHASE_PUBLISH,   /* slots, root, latest */
+    SHMC_PHASE_RELEASE,   /* latest is stored: counts, limbo, reuse */
+};
 
 /* What happened to a key. */
 #define SHMC_ADDED 1u
@@ -190,6 +197,7 @@ struct shmc_record {
     uint64_t contact;    /* offset of its contact block (I8) */
     uint64_t unbroken;   /* from this delta on the window tells whatever happened, as it happened:
                           * before it a list, or a RELIST mark, told what was there then */
+    uint64_t marks;      /* word: how far the parts of its source are; "" = the version says it */
 };
 struct shmc_record_index {
     uint64_t name;     /* word */
@@ -197,7 +205,7 @@ struct shmc_record_index {
     uint64_t count;    /* entries */
     uint64_t tree;     /* offset of the top node, 0 = empty */
 };
-static_assert(sizeof(struct shmc_record) == 104, "layout v3");
+static_assert(sizeof(struct shmc_record) == 112, "layout v3");
 static_assert(sizeof(struct shmc_record_index) == 32, "layout v3");
 
 /*

@@ -26,6 +26,11 @@
  *   NO_BLOCK_ESCAPES a stored string that JSON escapes is never compared with text as it stands
  *   NO_KEY_ESCAPES   nor is a stored key of a few bytes
  *   NO_SKIM_CARRY    a backslash at the end of a piece takes the meaning of the next one's first byte
+ *   NO_TAKEOVER_COUNT a block that a takeover meets again is counted again
+ *   NO_TAKEOVER_STAMP a slot without its stamp is no delta for who takes over
+ *   NO_TAKEOVER_WAKE who takes over wakes those whom the dead one may have left asleep
+ *   NO_INHERIT_WAIT  what the dead one's last root does not reach waits for pins before that root
+ *   NO_GUARD         nobody takes over beside a writer that holds the lock of another file
  */
 #ifndef SHMC_MUTANTS_H
 #define SHMC_MUTANTS_H
@@ -127,6 +132,31 @@
 #define SHMC_KEEP_NO_TAIL_DROP 0
 #else
 #define SHMC_KEEP_NO_TAIL_DROP 1
+#endif
+#ifdef SHMC_MUTANT_NO_TAKEOVER_COUNT
+#define SHMC_KEEP_NO_TAKEOVER_COUNT 0
+#else
+#define SHMC_KEEP_NO_TAKEOVER_COUNT 1
+#endif
+#ifdef SHMC_MUTANT_NO_TAKEOVER_STAMP
+#define SHMC_KEEP_NO_TAKEOVER_STAMP 0
+#else
+#define SHMC_KEEP_NO_TAKEOVER_STAMP 1
+#endif
+#ifdef SHMC_MUTANT_NO_TAKEOVER_WAKE
+#define SHMC_KEEP_NO_TAKEOVER_WAKE 0
+#else
+#define SHMC_KEEP_NO_TAKEOVER_WAKE 1
+#endif
+#ifdef SHMC_MUTANT_NO_INHERIT_WAIT
+#define SHMC_KEEP_NO_INHERIT_WAIT 0
+#else
+#define SHMC_KEEP_NO_INHERIT_WAIT 1
+#endif
+#ifdef SHMC_MUTANT_NO_GUARD
+#define SHMC_KEEP_NO_GUARD 0
+#else
+#define SHMC_KEEP_NO_GUARD 1
 #endif
 
 #endif

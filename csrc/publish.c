@@ -40,7 +40,7 @@ static enum shmc_status record_write(struct shmc_writer *writer, struct shmc_wre
                               resource->version, resource->generation, resource->count,
                               resource->primary, resource->directory,  resource->index_count,
                               resource->reason,  resource->since_ns,   resource->contact,
-                              resource->unbroken};
+                              resource->unbroken,  resource->marks};
     static_assert(sizeof(words) == sizeof(struct shmc_record), "all of it");
     shmc_offset block;
     enum shmc_status status = shmc_node_alloc(
@@ -203,6 +203,7 @@ static void root_publish(struct shmc_writer *writer, uint64_t head, uint64_t tai
     shmc_store_racy(&root->high_water, shmc_arena_high_water(&writer->arena));
     shmc_store_racy(&root->catalogue, writer->catalogue);
     shmc_store_release(&writer->super->latest, generation); /* P5 */
+    shmc_store_racy(&writer->super->phase, SHMC_PHASE_RELEASE);
     SHMC_UNLESS(NO_WRITER_FENCE, shmc_fence_full());        /* P1 */
     writer->generation = generation;
 }

@@ -73,6 +73,23 @@ void shmc_retire(struct shmc_writer *writer, shmc_offset block)
     limbo->bytes += size;
 }
 
+enum shmc_status shmc_limbo_inherit(struct shmc_writer *writer, const struct shmc_chain *left)
+{
+    struct shmc_limbo *limbo = &writer->limbo;
+    const enum shmc_status status = shmc_limbo_reserve(writer);
+
+    if (status != SHMC_OK || left->first == 0)
+        return status;
+    limbo->groups[limbo->start + limbo->count++] =
+        (struct shmc_limbo_group){.retired = SHMC_KEEP_NO_INHERIT_WAIT ? writer->generation : 0,
+                                  .first = left->first,
+                                  .last = left->last,
+                                  .bytes = left->bytes};
+    limbo->bytes += left->bytes;
+    limbo->inherited = left->bytes;
+    return SHMC_OK;
+}
+
 static void group_free(struct shmc_writer *writer, const struct shmc_limbo_group *group)
 {
     for (uint32_t granule = group->first; granule != 0;) {
@@ -97,7 +114,7 @@ static uint64_t oldest_needed(struct shmc_writer *writer)
 static uint64_t revoked_floor(const struct shmc_writer *writer, uint64_t needed)
 {
     const struct shmc_limbo *limbo = &writer->limbo;
-    uint64_t bytes = limbo->bytes;
+    uint64_t bytes = limbo->bytes - limbo->inherited;
 
     for (size_t i = 0; i < limbo->count; i++) {
         const struct shmc_limbo_group *group = &limbo->groups[limbo->start + i];
@@ -106,7 +123,7 @@ static uint64_t revoked_floor(const struct shmc_writer *writer, uint64_t needed)
             return needed;
         if (group->retired > needed)
             needed = group->retired;
-        bytes -= group->bytes;
+        bytes -= group->bytes - (i == 0 ? limbo->inherited : 0);
     }
     return needed;
 }
@@ -129,6 +146,7 @@ static void free_up_to(struct shmc_writer *writer, uint64_t needed)
     for (size_t i = 0; i < ready; i++) {
         const struct shmc_limbo_group *group = &limbo->groups[limbo->start + i];
         limbo->bytes -= group->bytes;
+        limbo->inherited = 0; /* it was the oldest group */
         group_free(writer, group);
     }
     limbo->start += ready;
@@ -143,7 +161,7 @@ enum shmc_status shmc_reclaim(struct shmc_writer *writer)
         return SHMC_OK;
     uint64_t needed = oldest_needed(writer);
 
-    if (writer->limbo.bytes > writer->garbage_limit) {
+    if (writer->limbo.bytes - writer->limbo.inherited > writer->garbage_limit) {
         const uint64_t floor = revoked_floor(writer, needed);
         writer->counters.revoked += floor > needed;
         needed = floor;

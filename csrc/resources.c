@@ -6,18 +6,31 @@
  */
 #include "writer.h"
 
+void shmc_indices_free(struct shmc_writer *writer, struct shmc_windex *indices, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (indices[i].path != NULL)
+            shmc_heap_resize(&writer->heap, indices[i].path, indices[i].path_length + 1, 0);
+    }
+    if (indices != NULL)
+        shmc_heap_resize(&writer->heap, indices, SHMC_MAX_INDICES * sizeof(*indices), 0);
+}
+
+void shmc_saved_free(struct shmc_writer *writer, struct shmc_wresource *resource)
+{
+    struct shmc_saved *saved = resource->saved;
+
+    if (saved == NULL)
+        return;
+    shmc_indices_free(writer, saved->indices, saved->indices_count);
+    shmc_heap_resize(&writer->heap, saved, sizeof(*saved), 0);
+    resource->saved = NULL;
+}
+
 void shmc_resource_free(struct shmc_writer *writer, struct shmc_wresource *resource)
 {
-    for (uint32_t i = 0; i < resource->index_count; i++) {
-        struct shmc_windex *index = &resource->indices[i];
-        if (index->path != NULL)
-            shmc_heap_resize(&writer->heap, index->path, index->path_length + 1, 0);
-    }
-    if (resource->indices != NULL)
-        shmc_heap_resize(&writer->heap, resource->indices,
-                         SHMC_MAX_INDICES * sizeof(struct shmc_windex), 0);
-    if (resource->saved != NULL)
-        shmc_heap_resize(&writer->heap, resource->saved, sizeof(*resource->saved), 0);
+    shmc_indices_free(writer, resource->indices, resource->index_count);
+    shmc_saved_free(writer, resource);
     shmc_list_free(&writer->heap, &resource->staged);
     memset(resource, 0, sizeof(*resource));
 }
@@ -97,7 +110,7 @@ enum shmc_status shmc_declare_resource(struct shmc_writer *writer, const char *n
     memset(resource, 0, sizeof(*resource));
     resource->name = word;
     resource->settings = SHMC_NULL;
-    resource->version = resource->reason = SHMC_EMPTY_STRING;
+    resource->version = resource->reason = resource->marks = SHMC_EMPTY_STRING;
     resource->since_ns = shmc_monotonic_ns();
     resource->contact = contact;
     resource->dirty = true;
@@ -239,4 +252,29 @@ enum shmc_status shmc_set_reason(struct shmc_writer *writer, uint32_t id, const 
         return SHMC_LIMIT;
     struct shmc_wresource *resource = &writer->resources[id];
     return set_text(writer, resource, reason, length, &resource->reason);
+}
+
+/* A text that readers do not look for. */
+static enum shmc_status set_private(struct shmc_writer *writer, uint32_t id, const char *text,
+                                    size_t length, bool settings)
+{
+    const enum shmc_status status = shmc_usable(writer, id);
+
+    if (status != SHMC_OK)
+        return status;
+    struct shmc_wresource *resource = &writer->resources[id];
+    return set_text(writer, resource, text, length,
+                    settings ? &resource->settings : &resource->marks);
+}
+
+enum shmc_status shmc_set_settings(struct shmc_writer *writer, uint32_t id, const char *settings,
+                                   size_t length)
+{
+    return set_private(writer, id, settings, length, true);
+}
+
+enum shmc_status shmc_set_source(struct shmc_writer *writer, uint32_t id, const char *marks,
+                                 size_t length)
+{
+    return set_private(writer, id, marks, length, false);
 }

@@ -93,6 +93,7 @@ struct shmc_writer_settings {
     uint64_t instance;       /* random, not 0 */
     uint64_t seed;           /* random: the key of the table of equals */
     uint8_t boot_id[16];
+    uint64_t guard[2];       /* device and inode of the file whose lock the writer holds */
 };
 
 struct shmc_stats {
@@ -124,6 +125,21 @@ enum shmc_status shmc_data_check_header(const struct shmc_segment *data, const u
 enum shmc_status shmc_writer_create(struct shmc_segment *data, struct shmc_segment *seats,
                                     const struct shmc_writer_settings *settings,
                                     struct shmc_writer **writer);
+/*
+ * Becomes the writer of a DATA segment whose writer has died or left, at its last generation:
+ * verifies all of it by a walk, then makes the private tables anew. Nothing is written before the
+ * walk has found no fault. `data` is mapped whole, for writing; `instance` and the geometry of the
+ * settings must be those of the segment.
+ *   BUSY     the guard is another file than its writer held: that writer may still be alive
+ *   OVER     it was ended, there is nothing to go on with
+ *   VERSION  another build, boot or geometry
+ *   CORRUPT  `what` says which fact does not hold
+ */
+enum shmc_status shmc_writer_takeover(struct shmc_segment *data, struct shmc_segment *seats,
+                                      const struct shmc_writer_settings *settings, char *what,
+                                      size_t what_size, struct shmc_writer **writer);
+/* Leaves the cache to the next writer: says in DATA that it ended in order. Then destroy. */
+void shmc_writer_leave(struct shmc_writer *writer);
 void shmc_writer_destroy(struct shmc_writer *writer);
 
 /* Resources and indices. Ids count from 0 in the order of declaration and stay. */
@@ -149,6 +165,19 @@ enum shmc_state {
 enum shmc_status shmc_set_state(struct shmc_writer *writer, uint32_t resource, uint64_t state);
 enum shmc_status shmc_set_version(struct shmc_writer *writer, uint32_t resource,
                                   const char *version, size_t length);
+/* What its content depends on, and how far the parts of its source are: texts that only the next
+ * writer reads. Nobody is woken for them. */
+enum shmc_status shmc_set_settings(struct shmc_writer *writer, uint32_t resource,
+                                   const char *settings, size_t length);
+enum shmc_status shmc_set_source(struct shmc_writer *writer, uint32_t resource, const char *marks,
+                                 size_t length);
+/* Takes an index away, in the open batch; those behind it move up. With one whose values come from
+ * outside go all of that kind. */
+enum shmc_status shmc_drop_index(struct shmc_writer *writer, uint32_t resource, const char *name,
+                                 size_t name_length);
+/* What computes the values of an index that come from outside, as far as it can be named. */
+enum shmc_status shmc_set_function(struct shmc_writer *writer, uint32_t resource, uint32_t index,
+                                   const char *identity, size_t length);
 /* Why it is in its state, in words: UTF-8, at most SHMC_REASON_MAX bytes, or LIMIT. */
 enum { SHMC_REASON_MAX = 1024 };
 enum shmc_status shmc_set_reason(struct shmc_writer *writer, uint32_t resource, const char *reason,

@@ -65,8 +65,7 @@ static void set_limits(struct shmc_writer *writer, const struct shmc_writer_sett
     writer->next_id = writer->reserved_id = shmc_load_racy(&writer->super->next_id);
 }
 
-/* A generation in which nothing changed: the first, or one with another window. */
-static enum shmc_status publish_forced(struct shmc_writer *writer)
+enum shmc_status shmc_publish_forced(struct shmc_writer *writer)
 {
     enum shmc_status status = shmc_begin(writer);
 
@@ -78,25 +77,20 @@ static enum shmc_status publish_forced(struct shmc_writer *writer)
     return status;
 }
 
-enum shmc_status shmc_writer_create(struct shmc_segment *data, struct shmc_segment *seats,
-                                    const struct shmc_writer_settings *settings,
-                                    struct shmc_writer **created)
+enum shmc_status shmc_writer_make(struct shmc_segment *data, struct shmc_segment *seats,
+                                  const struct shmc_writer_settings *settings,
+                                  struct shmc_writer **made)
 {
-    struct shmc_super *super = (struct shmc_super *)(void *)data->base;
     struct shmc_writer *writer = calloc(1, sizeof(*writer));
-    enum shmc_status status = SHMC_OK;
 
     if (writer == NULL)
         return SHMC_NO_MEMORY;
     writer->data = data;
     writer->seats = seats;
-    writer->super = super;
+    writer->super = (struct shmc_super *)(void *)data->base;
     writer->span = (struct shmc_span){data->base, data->file_size};
     set_limits(writer, settings);
-    if (shmc_load_racy(&super->latest) != 0)
-        status = SHMC_INVALID; /* a segment with a past */
-    if (status == SHMC_OK)
-        status = shmc_arena_create(&writer->arena, data, &writer->heap);
+    enum shmc_status status = shmc_arena_create(&writer->arena, data, &writer->heap);
     if (status == SHMC_OK)
         status = shmc_intern_create(&writer->intern, &writer->heap, settings->seed);
     if (status == SHMC_OK) {
@@ -104,25 +98,58 @@ enum shmc_status shmc_writer_create(struct shmc_segment *data, struct shmc_segme
         writer->charges = shmc_heap_resize(&writer->heap, NULL, 0, size);
         status = writer->charges != NULL ? SHMC_OK : SHMC_NO_MEMORY;
     }
-    if (status == SHMC_OK) {
-        writer->incarnation = shmc_load_racy(&super->incarnation) + 1;
-        shmc_store_racy(&super->incarnation, writer->incarnation);
-        shmc_store_racy(&super->writer_pid, (uint64_t)getpid());
-        status = publish_forced(writer);
-    }
-    if (status != SHMC_OK) {
+    if (status == SHMC_OK)
+        *made = writer;
+    else
         shmc_writer_destroy(writer);
+    return status;
+}
+
+void shmc_writer_begin(struct shmc_writer *writer, const struct shmc_writer_settings *settings)
+{
+    struct shmc_super *super = writer->super;
+
+    writer->incarnation = shmc_load_racy(&super->incarnation) + 1;
+    shmc_store_racy(&super->incarnation, writer->incarnation);
+    shmc_store_racy(&super->guard[0], settings->guard[0]);
+    shmc_store_racy(&super->guard[1], settings->guard[1]);
+    shmc_store_racy(&super->phase, SHMC_PHASE_IDLE);
+    shmc_store_racy(&super->closed, 0);
+    shmc_store_racy(&super->writer_pid, (uint64_t)getpid());
+}
+
+enum shmc_status shmc_writer_create(struct shmc_segment *data, struct shmc_segment *seats,
+                                    const struct shmc_writer_settings *settings,
+                                    struct shmc_writer **created)
+{
+    const struct shmc_super *super = (const struct shmc_super *)(const void *)data->base;
+    struct shmc_writer *writer;
+
+    if (shmc_load_racy(&super->latest) != 0)
+        return SHMC_INVALID; /* a segment with a past: see takeover.c */
+    enum shmc_status status = shmc_writer_make(data, seats, settings, &writer);
+    if (status != SHMC_OK)
         return status;
-    }
-    *created = writer;
-    return SHMC_OK;
+    shmc_writer_begin(writer, settings);
+    status = shmc_publish_forced(writer);
+    if (status == SHMC_OK)
+        *created = writer;
+    else
+        shmc_writer_destroy(writer);
+    return status;
+}
+
+void shmc_writer_leave(struct shmc_writer *writer)
+{
+    if (shmc_load_racy(&writer->super->incarnation) == writer->incarnation)
+        shmc_store_racy(&writer->super->closed, 1);
 }
 
 enum shmc_status shmc_drop_window(struct shmc_writer *writer)
 {
     writer->drop_window = true;
     writer->arena.may_use_reserve = true; /* A5 */
-    const enum shmc_status status = publish_forced(writer);
+    const enum shmc_status status = shmc_publish_forced(writer);
     writer->drop_window = false;
     return status;
 }

@@ -31,15 +31,17 @@ struct shmc_pending {
 
 /* A resource as it was when the batch first touched it. */
 struct shmc_saved {
-    shmc_word version, reason;
+    shmc_word settings, version, reason, marks;
     uint64_t state, since_ns, generation, count, unbroken;
     shmc_offset primary, directory, record;
     uint32_t index_count;
     uint64_t trees[SHMC_MAX_INDICES], counts[SHMC_MAX_INDICES];
+    struct shmc_windex *indices; /* as they were when the batch first dropped one; else NULL */
+    uint32_t indices_count;
 };
 
 struct shmc_wresource {
-    shmc_word name, settings, version, reason;
+    shmc_word name, settings, version, reason, marks;
     uint64_t state, since_ns, generation, count, unbroken;
     shmc_offset primary, directory, record, contact;
     struct shmc_windex *indices; /* SHMC_MAX_INDICES of them once there is one */
@@ -158,6 +160,9 @@ bool shmc_intern_has(const struct shmc_intern *table, const uint8_t *base, unsig
 uint64_t shmc_intern_entry(const struct shmc_intern *table, const uint8_t *base, unsigned tag,
                            shmc_offset block);
 void shmc_intern_remove(struct shmc_intern *table, uint64_t entry);
+/* Puts the entry of a block that is there into a table made anew. CORRUPT: it has an equal. */
+enum shmc_status shmc_intern_restore(struct shmc_intern *table, struct shmc_heap *heap,
+                                     const uint8_t *base, uint64_t entry);
 
 /* counts.c: who still needs a block -------------------------------------------------------- */
 
@@ -170,6 +175,8 @@ enum shmc_status shmc_take(struct shmc_writer *writer, shmc_word word);
 enum shmc_status shmc_drop_later(struct shmc_writer *writer, shmc_word word);
 /* Nodes of trees and directories, records, catalogues: one parent each, not counted. */
 enum shmc_status shmc_node_alloc(struct shmc_writer *writer, uint64_t size, shmc_offset *node);
+/* The block that is asked for, for a node of so many bytes. */
+uint64_t shmc_node_room(uint64_t size);
 /* The batch replaced it: retired with the batch. */
 enum shmc_status shmc_node_replaced(struct shmc_writer *writer, shmc_offset node);
 /* For nodes with their generation in the second word: built by the open batch? If so, dropping
@@ -195,6 +202,8 @@ uint64_t shmc_exclusive_bytes(const struct shmc_writer *writer, shmc_word word);
 enum shmc_status shmc_limbo_reserve(struct shmc_writer *writer);
 void shmc_retire(struct shmc_writer *writer, shmc_offset block);
 void shmc_reclaim_in_steps(struct shmc_writer *writer, uint64_t now_ns);
+/* What a dead writer left and no root reaches: retired at the published generation. */
+enum shmc_status shmc_limbo_inherit(struct shmc_writer *writer, const struct shmc_chain *left);
 void shmc_limbo_destroy(struct shmc_writer *writer);
 
 /* treewrite.c ----------------------------------------------------------------------------- */
@@ -223,11 +232,13 @@ enum shmc_status shmc_directory_put(struct shmc_writer *writer, shmc_offset *top
                                     shmc_word value);
 enum shmc_status shmc_directory_delete(struct shmc_writer *writer, shmc_offset *top,
                                        const uint8_t *key, size_t length);
+#define SHMC_FAN_BITS 5u
+#define SHMC_DIRECTORY_LEVELS 12u /* of inner nodes: 60 bits */
 /* One node, for a walk: an inner one has count offsets at words (0 = none), a bucket count
  * hashes, then count keys, then count values. False: it cannot be one. */
 struct shmc_directory_node {
     bool inner;
-    uint64_t count;
+    uint64_t count, size;
     shmc_offset words;
 };
 bool shmc_directory_node(const struct shmc_span *span, shmc_offset offset,
@@ -255,6 +266,8 @@ enum shmc_status shmc_poison(struct shmc_writer *writer, enum shmc_status status
 
 /* resources.c -------------------------------------------------------------------------------- */
 
+void shmc_indices_free(struct shmc_writer *writer, struct shmc_windex *indices, uint32_t count);
+void shmc_saved_free(struct shmc_writer *writer, struct shmc_wresource *resource);
 void shmc_resource_free(struct shmc_writer *writer, struct shmc_wresource *resource);
 enum shmc_status shmc_make_text(struct shmc_writer *writer, const char *text, size_t length,
                                 shmc_word *word);
@@ -274,6 +287,17 @@ enum shmc_status shmc_stage_entry(struct shmc_writer *writer, uint32_t id,
 void shmc_stage_undo(struct shmc_wresource *resource);
 /* The open batch was published: what it put in place is no longer staged. */
 void shmc_stage_done(struct shmc_writer *writer, struct shmc_wresource *resource);
+
+/* writer.c ------------------------------------------------------------------------------------ */
+
+/* A writer with empty private tables, on a formatted DATA. */
+enum shmc_status shmc_writer_make(struct shmc_segment *data, struct shmc_segment *seats,
+                                  const struct shmc_writer_settings *settings,
+                                  struct shmc_writer **made);
+/* From here on whoever wrote this DATA before is fenced off. */
+void shmc_writer_begin(struct shmc_writer *writer, const struct shmc_writer_settings *settings);
+/* A generation in which nothing changed: the first, or one with another window. */
+enum shmc_status shmc_publish_forced(struct shmc_writer *writer);
 
 /* publish.c ------------------------------------------------------------------------------- */
 

@@ -32,6 +32,8 @@ void core_create_seeded(struct core *core, struct core_options options, uint64_t
 
     test_seed = seed;
     memset(core, 0, sizeof *core);
+    core->ring_bytes = options.ring_bytes;
+    core->garbage_bytes = options.garbage_bytes;
     core->seat_count = options.seat_count != 0 ? options.seat_count : 4;
     segment_memory(&core->data, settings.max_size, -1);
     segment_memory(&core->seats, shmc_seats_size(core->seat_count),
@@ -43,11 +45,43 @@ void core_create_seeded(struct core *core, struct core_options options, uint64_t
 
 void core_destroy(struct core *core)
 {
-    shmc_writer_destroy(core->writer); /* asserts that its heap is empty */
+    if (core->writer != NULL)
+        shmc_writer_destroy(core->writer); /* asserts that its heap is empty */
     if (core->seats.fd >= 0)
         close(core->seats.fd);
     free(core->data.base);
     free(core->seats.base);
+}
+
+enum shmc_status core_try_take_over(struct core *core, char *what)
+{
+    const struct shmc_super *super = (const struct shmc_super *)(const void *)core->data.base;
+    static uint64_t seed = 12;
+    const struct shmc_writer_settings settings = {
+        .max_size = super->max_size,
+        .ring_slots = super->ring_slots,
+        .ring_bytes = core->ring_bytes,
+        .garbage_bytes = core->garbage_bytes,
+        .instance = 7,
+        .seed = seed++,
+    };
+
+    if (core->writer != NULL)
+        shmc_writer_destroy(core->writer); /* which stores nothing in DATA */
+    core->writer = NULL;
+    return shmc_writer_takeover(&core->data, &core->seats, &settings, what, 200, &core->writer);
+}
+
+void core_take_over(struct core *core)
+{
+    char what[200];
+    const enum shmc_status status = core_try_take_over(core, what);
+
+    if (status != SHMC_OK) {
+        fprintf(stderr, "%s: %s\n", shmc_status_text(status), what);
+        test_fail(__FILE__, __LINE__, "a cache is taken over");
+    }
+    core_check(core);
 }
 
 struct shmc_stats core_stats(const struct core *core)

@@ -16,7 +16,7 @@
 struct core {
     struct shmc_segment data, seats; /* seats.fd: locks only; -1 where there are no readers */
     struct shmc_writer *writer;
-    uint64_t seat_count;
+    uint64_t seat_count, ring_bytes, garbage_bytes;
 };
 
 struct core_options {
@@ -32,6 +32,10 @@ static inline void core_create(struct core *core, struct core_options options)
     core_create_seeded(core, options, test_seed); /* each file has a test_seed of its own */
 }
 void core_destroy(struct core *core);
+/* The writer dies where it stands (an open batch stays open), and another one takes over. */
+void core_take_over(struct core *core);
+/* The same as far as it gets: without OK there is no writer. `what`: 200 bytes. */
+enum shmc_status core_try_take_over(struct core *core, char *what);
 
 /* shmc_check(), and the charges of the window. */
 void core_check(const struct core *core);

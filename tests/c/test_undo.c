@@ -26,7 +26,7 @@ static struct shmc_parser parser;
 static uint32_t things;
 static struct state published, pending;
 static uint64_t random_state;
-static unsigned outcomes[SHMC_OVER + 1];
+static unsigned outcomes[SHMC_OVER + 1], deaths;
 
 static uint64_t dice(uint64_t sides)
 {
@@ -287,13 +287,42 @@ static void batch(void)
         check_figures(&before);
 }
 
+/* The writer dies with half a batch: what was published is there, what was staged is not. */
+static void die(void)
+{
+    const struct shmc_stats before = core_stats(&core);
+    bool finished = false;
+
+    pending = published;
+    if (dice(2) == 0 && shmc_begin(core.writer) == SHMC_OK) {
+        for (uint64_t steps = dice(6); steps > 0 && step(&finished) == SHMC_OK; steps--)
+            continue;
+    }
+    shmc_parser_free(&parser);
+    core_take_over(&core);
+    shmc_parser_init(&parser, core.writer);
+    memset(published.staged, 0, sizeof published.staged);
+    memset(published.open, 0, sizeof published.open);
+    const struct shmc_stats after = core_stats(&core);
+    CHECK_EQUAL(before.generation, after.generation);
+    CHECK_EQUAL(before.head, after.head);
+    CHECK_EQUAL(before.tail, after.tail);
+    CHECK_EQUAL(SHMC_OK, shmc_reclaim(core.writer)); /* the pins were nobody's */
+    CHECK_EQUAL(0, core_stats(&core).limbo_bytes);
+    check_content();
+    deaths++;
+}
+
 static void between_batches(void)
 {
     const unsigned share = (unsigned)dice(SHARES);
     const struct shmc_note note = {.contact_ns = shmc_monotonic_ns(), .events = 1, .bytes = 77};
     struct shmc_stats stats;
 
-    switch (dice(12)) {
+    switch (dice(13)) {
+    case 12:
+        die();
+        break;
     case 0:
     case 1:
         if (!published.open[share]) {
@@ -360,8 +389,9 @@ static void test_random_batches(uint64_t size)
     core_check_nothing_leaked(&core);
     shmc_parser_free(&parser);
     core_destroy(&core);
-    printf("%" PRIu64 " batches in %" PRIu64 " KiB: %u published, %u found no heap, %u no arena\n",
-           rounds, size >> 10, outcomes[SHMC_OK], outcomes[SHMC_NO_MEMORY], outcomes[SHMC_FULL]);
+    printf("%" PRIu64 " batches in %" PRIu64 " KiB: %u published, %u found no heap, %u no arena; %u deaths\n",
+           rounds, size >> 10, outcomes[SHMC_OK], outcomes[SHMC_NO_MEMORY], outcomes[SHMC_FULL], deaths);
+    CHECK(deaths > 0);
 }
 
 int main(void)

@@ -195,8 +195,9 @@ struct shmc_record {
     uint64_t reason;     /* word: why it is in its state, in words; "" = none */
     uint64_t since_ns;   /* monotonic: when it came into its state */
     uint64_t contact;    /* offset of its contact block (I8) */
-    uint64_t unbroken;   /* from this delta on the window tells whatever happened, as it happened:
-                          * before it a list, or a RELIST mark, told what was there then */
+    uint64_t unbroken;   /* delta << 16 | how often it was moved: from this delta on the window tells
+                          * whatever happened, as it happened; before it a list, or a RELIST mark,
+                          * told what was there then (which may be nothing new) */
     uint64_t marks;      /* word: how far the parts of its source are; "" = the version says it */
 };
 struct shmc_record_index {

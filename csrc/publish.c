@@ -115,6 +115,12 @@ static uint64_t next_head(const struct shmc_writer *writer)
     return writer->head + marks;
 }
 
+/* That it was broken is to be seen even where no delta stands between two lists. */
+static uint64_t broken_at(const struct shmc_wresource *resource, uint64_t position)
+{
+    return position << 16 | ((resource->unbroken + 1) & UINT16_MAX);
+}
+
 /* One mark for each resource that changed too much; its changes are not listed. */
 static void pending_to_relists(struct shmc_writer *writer)
 {
@@ -275,7 +281,7 @@ enum shmc_status shmc_publish(struct shmc_writer *writer, uint64_t now_ns)
         dirty = true;
         resource->generation = writer->generation + 1;
         if (resource->finishing || (writer->pending_overflow && resource->delta_count > 0))
-            resource->unbroken = next_head(writer); /* B5 */
+            resource->unbroken = broken_at(resource, next_head(writer)); /* B5 */
         status = record_write(writer, resource);
         if (status != SHMC_OK)
             return status;

@@ -293,12 +293,13 @@ PyObject *shmc_pyrecord_dict(shmc_pyroot *root, const struct shmc_pyrecord *load
         Py_XDECREF(settings);
         return NULL;
     }
-    return Py_BuildValue("{s:N,s:N,s:K,s:N,s:K,s:N,s:K,s:K,s:K,s:N}", "name", name, "settings",
+    return Py_BuildValue("{s:N,s:N,s:K,s:N,s:K,s:N,s:K,s:K,s:K,s:K,s:N}", "name", name, "settings",
                          settings, "state", (unsigned long long)record->state, "reason", reason,
                          "since_ns", (unsigned long long)record->since_ns, "version", version,
                          "generation", (unsigned long long)record->generation, "count",
                          (unsigned long long)record->count, "unbroken",
-                         (unsigned long long)record->unbroken, "indices", indices);
+                         (unsigned long long)(record->unbroken >> 16), "breaks",
+                         (unsigned long long)(record->unbroken & UINT16_MAX), "indices", indices);
 }
 
 PyObject *shmc_pycontact(shmc_pyroot *root, const struct shmc_pyrecord *loaded)

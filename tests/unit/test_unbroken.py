@@ -57,6 +57,10 @@ def test_a_list_of_another_version_breaks_it_though_nothing_differs(
     with shmcache.attach(writer.name) as cache:
         writer.replace("pods", [pod(1, 1)], "8")
         assert place(cache) == (2, 2)
+        before = cache.reader.root().record(0)["breaks"]
+        writer.replace("pods", [pod(1, 1)], "9")
+        assert place(cache) == (2, 2)
+        assert cache.reader.root().record(0)["breaks"] == before + 1
 
 
 def test_a_mark_breaks_it(writer: shmcache.Writer) -> None:

@@ -8,8 +8,13 @@ import sys
 from shmcache import __version__
 from shmcache.cli import demo, run
 
-EXTRA = {"urllib3", "kubernetes"}
-"""What only commands that speak with a server need."""
+EXTRAS = {
+    "urllib3": "kubernetes",
+    "kubernetes": "kubernetes",
+    "orjson": "kubernetes",
+    "h11": "demo",
+}
+"""What only some commands need, and the extra that installs it."""
 COMMANDS = {"run": run, "demo": demo}
 
 
@@ -26,9 +31,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         status: int = COMMANDS[chosen.command].run(chosen)
     except ModuleNotFoundError as error:
-        if error.name not in EXTRA:
+        if error.name not in EXTRAS:
             raise
-        print(f"shmcache {chosen.command} needs {error.name}: pip install 'shmcache[kubernetes]'",
+        extra = EXTRAS[error.name]
+        print(f"shmcache {chosen.command} needs {error.name}: pip install 'shmcache[{extra}]'",
               file=sys.stderr)  # fmt: skip
         return 78
     return status

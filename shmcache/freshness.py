@@ -49,7 +49,7 @@ class Status:
     """lists, watches, events, bookmarks, errors, relists, bytes, refused: since the cache began."""
 
     def __init__(self, record: dict[str, Any], contact: dict[str, int], *, live: bool) -> None:
-        heard = contact.pop("contact_ns")
+        heard = contact.pop("contact_ns") or _heard_at_the_latest(record)
         state = record["state"]
         now = time.monotonic_ns()
         self.state = states.NAMES[state] if state < len(states.NAMES) else f"state {state}"
@@ -75,6 +75,15 @@ def is_synced(state: int, version: str | None) -> bool:
     return state == states.SYNCED or (state != states.ABSENT and version is not None)
 
 
+def _heard_at_the_latest(record: dict[str, Any]) -> int:
+    """When a source was heard that has said nothing of it yet: its content came after its state.
+
+    So is a first list between the moments at which it is stored and at which its contact is noted:
+    readers that move to it just then must not find that nobody ever heard its server. 0: unknown.
+    """
+    return int(record["since_ns"]) if is_synced(record["state"], record["version"]) else 0
+
+
 class Fresh(_hot.Resource):
     """The part of a CachedResource that knows of time."""
 
@@ -91,7 +100,7 @@ class Fresh(_hot.Resource):
         """Seconds since the server was last heard; None if nobody tells, or of a snapshot."""
         if self.root is not None:
             return None
-        heard = self.contact()["contact_ns"]
+        heard = self.contact()["contact_ns"] or _heard_at_the_latest(self.record())
         return max(0, time.monotonic_ns() - heard) / 1e9 if heard else None
 
     @property

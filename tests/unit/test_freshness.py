@@ -187,3 +187,18 @@ def test_closing_ends_a_wait(cache: Cache) -> None:
 
     assert not thread.is_alive()
     assert len(problems) == 1
+
+
+def test_a_first_list_that_is_stored_and_not_yet_noted_is_as_old_as_its_state(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    """Readers of an instance before may move here just then."""
+    pods = cache["pods"]
+    writer.set_state("pods", states.LISTING)
+    ages = [pods.age]
+
+    writer.replace("pods", [], "7")
+    ages += [pods.age, pods.status.age]
+
+    assert [True, False, False] == [age is None for age in ages]
+    assert [] == list(pods.list(max_age=90))

@@ -1,0 +1,255 @@
+"""Invariant tested (G24): under gunicorn, whoever is killed, no request fails and none is told old
+things as new; there is one reflector, and it ends with its master."""
+
+from __future__ import annotations
+
+import bisect
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Self
+
+import pytest
+from serving import APPLICATION, Gunicorn, Load, ask
+from workers import PATIENCE, eventually
+
+import shmcache
+from shmcache import states
+from shmcache.locations import SharedMemory
+from shmcache.segments import PREFIX
+from shmcache.testing import ApiServer
+
+pytest.importorskip("gunicorn", reason="needs gunicorn: pip install gunicorn")
+pytestmark = pytest.mark.slow
+
+PODS = 30
+SLACK = 10.0
+"""Seconds that a busy machine may take to carry a change; what is tested is minutes or for ever."""
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory with a short path, since sockets need one."""
+    made = tempfile.mkdtemp(prefix="shmcache-")
+    yield Path(made)
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer(seed=1) as started:
+        for number in range(PODS - 1):
+            started.create("pods", {"metadata": {"name": f"web-{number}", "namespace": "prod"}})
+        started.create("pods", clock(0))
+        yield started
+
+
+def clock(at: int) -> dict[str, object]:
+    return {"metadata": {"name": "clock", "namespace": "prod", "labels": {"at": str(at)}}}
+
+
+class Clock:
+    """Writes a rising number into one pod, and knows when it wrote which."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.times: list[float] = [time.monotonic()]
+        self._server = server
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.1):
+            self._server.update("pods", clock(len(self.times)))
+            self.times.append(time.monotonic())
+
+    def written_by(self, moment: float) -> int:
+        """The last number that was written by then."""
+        return max(0, bisect.bisect_right(self.times, moment) - 1)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def words(server: ApiServer, name: str, more: str = "") -> str:
+    return f"'pods', name={name!r}, options=['--server', {server.url!r}], silence=4.0{more}"
+
+
+def left_behind(name: str) -> list[str]:
+    return SharedMemory().names(PREFIX + name)
+
+
+def follows(load: Load, time_of: Clock) -> None:
+    """Returns once what was written from now on is answered: a reflector works."""
+    wanted = len(time_of.times)
+    load.await_more(1)
+    eventually(lambda: load.answers[-1].content["clock"] >= wanted, "nothing new arrives")
+
+
+def test_no_request_fails_whoever_is_killed_and_none_is_told_old_things_as_new(
+    server: ApiServer, name: str, place: Path
+) -> None:
+    bound = 30.0
+    options = ["--workers", "3", "--worker-class", "gthread", "--threads", "2"]
+    options += ["--max-requests", "200", "--graceful-timeout", "20"]
+    with Gunicorn(place, words(server, name), *options, BOUND=str(bound)) as gunicorn:
+        gunicorn.await_answer()
+        with Clock(server) as time_of, Load(gunicorn.path) as load:
+            follows(load, time_of)
+
+            first = gunicorn.await_reflector()
+            first.kill()
+            load.await_more()
+            second = gunicorn.await_reflector(other_than=first)
+            follows(load, time_of)
+
+            keeper = gunicorn.keeper()
+            assert keeper is not None
+            keeper.kill()
+            load.await_more()
+            gunicorn.await_reflector(other_than=second)
+            assert not second.is_running() or second.status() == "zombie"
+            follows(load, time_of)
+
+            assert 0 == load.cut  # until here nobody who answers was touched
+            for _ in range(2):
+                gunicorn.kill_a_worker()
+                load.await_more()
+            assert load.cut <= 2 * 3  # what was under way in them
+
+            cut = load.cut
+            gunicorn.masters[0].send_signal(signal.SIGHUP)
+            load.await_more()
+            kept = gunicorn.keeper()
+
+            gunicorn.upgrade()
+            eventually(lambda: gunicorn.workers(1), "the second master has no workers")
+            eventually(lambda: gunicorn.keeper(1), "the second master has no keeper")
+            assert gunicorn.keeper() == kept  # HUP with the same words leaves it alone
+            assert gunicorn.reflector(1) is None  # it stands by
+            load.await_more()
+            gunicorn.end()
+            eventually(lambda: gunicorn.reflector(1), "the one that stood by does not start")
+            follows(load, time_of)
+            assert cut == load.cut  # who is asked to end lets nobody down
+
+        assert [] == load.lost
+        assert {200} == {answer.status for answer in load.answers}
+        assert {PODS} == {answer.content["pods"] for answer in load.answers}  # full from the first
+        for answer in load.answers:
+            assert answer.content["clock"] >= time_of.written_by(answer.began - bound - SLACK)
+        assert 6 <= len({answer.content["pid"] for answer in load.answers})
+
+        gunicorn.masters[1].send_signal(signal.SIGTERM)
+        eventually(gunicorn.all_gone, "somebody outlived both masters")
+    assert [] == left_behind(name)
+
+
+def test_a_stopped_reflector_makes_answers_refused_then_is_replaced(
+    server: ApiServer, name: str, place: Path
+) -> None:
+    bound = 1.0
+    with (
+        Gunicorn(place, words(server, name), "--workers", "2", BOUND=str(bound)) as gunicorn,
+        Clock(server) as time_of,
+    ):
+        gunicorn.await_answer()
+        keeper, stopped = gunicorn.keeper(), gunicorn.await_reflector()
+        assert keeper is not None
+        keeper.suspend()  # or it would replace the other one
+        stopped.suspend()
+
+        eventually(lambda: ask(gunicorn.path).status == 503, "old answers are given as new")
+        for _ in range(20):
+            refused = ask(gunicorn.path)
+            assert 503 == refused.status
+            assert b"last heard" in refused.body
+
+        keeper.resume()
+        gunicorn.await_reflector(other_than=stopped)
+        eventually(lambda: ask(gunicorn.path).status == 200, "it does not recover")
+        answer = gunicorn.await_answer()
+        assert answer.content["clock"] >= time_of.written_by(answer.began - bound - SLACK)
+        assert "stuck or stopped" in gunicorn.end()
+    assert [] == left_behind(name)
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_preloaded_application_attaches_in_the_master_and_all_ends_with_it(
+    server: ApiServer, name: str, place: Path, kill: bool
+) -> None:
+    application = APPLICATION + "assert cache['pods'].synced\n"
+    with Gunicorn(
+        place,
+        words(server, name),
+        *["--preload", "--workers", "2", "--timeout", "4"],  # soon seen that the master is gone
+        application=application,
+    ) as gunicorn:
+        assert PODS == gunicorn.await_answer().content["pods"]
+        pids = {ask(gunicorn.path).content["pid"] for _ in range(20)}
+        assert gunicorn.process.pid not in pids
+        gunicorn.await_reflector()
+        gunicorn.workers()
+
+        gunicorn.end(signal.SIGKILL if kill else signal.SIGTERM)
+
+        eventually(gunicorn.all_gone, "somebody outlived the master")
+    eventually(lambda: not left_behind(name), f"left behind: {left_behind(name)}")
+
+
+@pytest.mark.parametrize("kind", ["sync", "gthread", "gevent"])
+def test_a_cache_that_was_started_outside_is_found_by_every_kind_of_worker(
+    kind: str, name: str, place: Path
+) -> None:
+    with (
+        shmcache.Writer(name, resources=["pods"], arena_max="64MiB") as writer,
+        Gunicorn(
+            place,
+            f"name={name!r}",
+            *["--worker-class", kind, "--workers", "2"],
+            application=PLAIN,
+        ) as gunicorn,
+    ):
+        eventually(lambda: b"Booting worker" in gunicorn.log.read_bytes(), "no worker is started")
+        with ThreadPoolExecutor(1) as threads:
+            early = threads.submit(ask, gunicorn.path)  # nobody answers it before the first list
+            with pytest.raises(TimeoutError):
+                early.result(0.5)
+            writer.replace("pods", [POD], "5")
+            writer.set_state("pods", states.SYNCED)
+            assert b"1" == early.result(PATIENCE).body
+        assert gunicorn.keeper() is None
+        gunicorn.end()
+
+
+POD = {"metadata": {"name": "a", "namespace": "prod", "resourceVersion": "5", "uid": "u"}}
+PLAIN = """
+import shmcache
+from shmcache import states
+
+cache = shmcache.attach()
+
+def application(environ, start_response):
+    assert cache["pods"].wait_for("5", timeout=1)  # however this kind of worker waits
+    start_response("200 OK", [])
+    return [str(len(cache["pods"])).encode()]
+"""
+
+
+def test_a_wrong_configuration_ends_gunicorn_with_its_reason(name: str, place: Path) -> None:
+    bad = f"'pods', name={name!r}, wait=1.0, options=['--kubeconfig', '/nowhere/at/all']"
+    with Gunicorn(place, bad) as gunicorn:
+        assert 3 == gunicorn.process.wait(PATIENCE)
+        log = gunicorn.log.read_text()
+        assert "/nowhere/at/all" in log
+        assert "SegmentNotFound" in log
+        eventually(gunicorn.all_gone, "somebody outlived the master")

@@ -16,6 +16,7 @@ It runs as a child (`serve`) and is talked to by commands:
 from __future__ import annotations
 
 import collections
+import contextlib
 import socket
 import threading
 import time
@@ -207,7 +208,8 @@ class Canned:
     def talk(self, sock: socket.socket) -> None:
         """One connection, in a thread of its own."""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with sock, sock.makefile("rb") as lines:
+        # whose client leaves is not missed
+        with contextlib.suppress(ConnectionError), sock, sock.makefile("rb") as lines:
             while request := lines.readline():
                 headers = {}
                 while line := lines.readline().strip():

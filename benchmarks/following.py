@@ -6,10 +6,12 @@ Both answer to commands, see `reflect` and `work`.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,38 +48,47 @@ class Opener:
         return KubeSource(self._server, self._pods, namespace=namespace)
 
 
-def reflect(pipe: Pipe, name: str, url: str) -> None:
-    """Starts at the parent's word, answers when all is synced, and then to commands:
-
-    ("cpu",): its CPU time; ("stats",): memory and the writer's statistics; ("settle",): the same
-    after a collection.
-    """
+@contextlib.contextmanager
+def reflecting(name: str, opener: Any) -> Iterator[shmcache.Writer]:
+    """The engine over HTTP, as `shmcache run` has it, synced."""
     from shmcache.engine.engine import Engine
     from shmcache.engine.plans import Plan
     from shmcache.engine.timing import Timing
 
     logging.disable(logging.WARNING)  # a refused watch-list, watches that were ended
     plan = Plan(name=RESOURCE, indices=INDICES)
-    resources = [plan.resource, shmcache.Resource(OTHER)]
-    with shmcache.Writer(name, resources, arena_max=4 << 30) as writer:
+    with shmcache.Writer(
+        name, [plan.resource, shmcache.Resource(OTHER)], arena_max=4 << 30
+    ) as writer:
         timing = Timing(backoff_initial=BACKOFF_S, backoff_cap=BACKOFF_S)
-        engine = Engine(writer, [plan], Opener(url), timing=timing)
-        pipe.ready()
+        engine = Engine(writer, [plan], opener, timing=timing)
         engine.start()
-        if not engine.ready.wait(READY_S):
-            raise TimeoutError(f"not synced: {engine.standings()}")
-        pipe.answer(None)
         try:
-            while True:
-                command = pipe.next()
-                if command == ("cpu",):
-                    pipe.answer(time.process_time())
-                    continue
-                if command == ("settle",):
-                    gc.collect()
-                pipe.answer({**writer.stats(), **own()})
+            if not engine.ready.wait(READY_S):
+                raise TimeoutError(f"not synced: {engine.standings()}")
+            yield writer
         finally:
             engine.stop()
+
+
+def reflect(pipe: Pipe, name: str, url: str) -> None:
+    """Starts at the parent's word, answers when all is synced, and then to commands:
+
+    ("cpu",): its CPU time; ("stats",): memory and the writer's statistics; ("settle",): the same
+    after a collection.
+    """
+    opener = Opener(url)
+    pipe.ready()
+    with reflecting(name, opener) as writer:
+        pipe.answer(None)
+        while True:
+            command = pipe.next()
+            if command == ("cpu",):
+                pipe.answer(time.process_time())
+                continue
+            if command == ("settle",):
+                gc.collect()
+            pipe.answer({**writer.stats(), **own()})
 
 
 def own() -> dict[str, float]:

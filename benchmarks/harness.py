@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("shmcache", "orjson", "lmdb", "pyzmq", "iceoryx2", "urllib3", "kubernetes")
+PACKAGES = ("shmcache", "orjson", "lmdb", "pyzmq", "iceoryx2", "urllib3", "kubernetes", "msgspec",
+            "redis", "kubernetes_asyncio", "lightkube", "kr8s")  # fmt: skip
 
 Loop = Callable[[Any], object]
 """A timed loop: is given what its `setup` returned, and runs `number` operations."""
@@ -56,6 +57,7 @@ class Row:
     must: str = ""
     met: bool | None = None
     note: str = ""
+    data: dict[str, Any] | None = None  # numbers behind it, for pictures
 
     @property
     def verdict(self) -> str:

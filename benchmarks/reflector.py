@@ -170,6 +170,7 @@ def _event_rows(races: dict[str, Race]) -> list[Row]:
                 **(at_least(1.2, ratio) if name == "idle" else {"ratio": ratio}),
             )
         )
+    rows.append(_cpu_row(races["all"], hand))
     rows.append(
         Row(
             question=f"watch events, {PODS:,} pods, {WORKERS} workers: 8 idle",
@@ -180,6 +181,22 @@ def _event_rows(races: dict[str, Race]) -> list[Row]:
         )
     )
     return rows
+
+
+def _cpu_row(ours: Race, hand: Race) -> Row:
+    """All our processes against as many peers as we have workers; the server is nobody's."""
+    spent = [
+        reflector + workers
+        for reflector, workers in zip(ours.costs["reflector"], ours.costs["workers"], strict=True)
+    ]
+    theirs = [WORKERS * each for each in hand.costs["peer"]]
+    ratio = statistics.median(a / b for a, b in zip(spent, theirs, strict=True))
+    return Row(
+        question=f"CPU of all processes per event, {WORKERS} workers that read a field of each",
+        ours=f"{statistics.median(spent):.3g} µs",
+        peer=f"{WORKERS} × urllib3 + orjson {statistics.median(theirs):.3g} µs",
+        **at_most(1 / 4, ratio),
+    )
 
 
 def _ratio(ours: Race, peer: Race) -> float:

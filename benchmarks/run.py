@@ -15,14 +15,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import harness
+from benchmarks import harness, pictures
 from benchmarks.harness import Row
 
 HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
 RESULTS = HERE / "results.json"
-QUESTIONS = ("reads", "writes", "events", "memory", "wake", "ring", "contention", "framing",
-             "selecting", "reflector", "handlers")  # fmt: skip
+QUESTIONS = ("footprint", "reads", "writes", "indexing", "events", "memory", "creep", "pauses",
+             "wake", "ring", "contention", "framing", "selecting", "reflector",
+             "handlers")  # fmt: skip
 WORSE = 1.10
 TIMEOUT_S = 1_800
 
@@ -47,6 +48,7 @@ def main() -> int:
             results[question] = answer
     RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     README.write_text(_with_tables(README.read_text(), results))
+    _draw(results)
     worse = _worse(results, baseline)
     print("\n".join(worse))
     return 1 if failed or worse else 0
@@ -67,6 +69,13 @@ def _ask(question: str, *, quick: bool, traces: str | None) -> Results | None:
             return None
         answer: Results = json.loads(found.read_text())
         return answer
+
+
+def _draw(results: Results) -> None:
+    try:
+        print("pictures: " + ", ".join(pictures.draw(results)))
+    except ModuleNotFoundError as error:
+        print(f"no pictures: {error.name} is not here (pip install -e '.[bench]')")
 
 
 def _with_tables(text: str, results: Results) -> str:

@@ -31,6 +31,7 @@ SEATS = 64
 SEAT_PROCESSES = 4
 SCAN_LIMIT_NS = 100
 LIMITS = {1: 3.0, 4: 2.0}
+PERCENTILES = (1, 5, *range(10, 91, 5), 95, 98, 99, 99.5, 99.9)
 LINE = 16  # words: a cache line and its neighbour
 
 
@@ -112,8 +113,15 @@ def _wake(program: Path, sleepers: int, limit: float, turns: int, rounds: int) -
         ours=_show(ours),
         peer=f"sem_t in C {_show(peer)}",
         note=f"such a commit costs the writer {show_ns(statistics.median(costs))}",
+        data={"sleepers": sleepers, "ours": _distribution(ours), "sem_t in C": _distribution(peer)},
         **at_most(limit, ratio),
     )
+
+
+def _distribution(turns: list[list[int]]) -> list[tuple[float, float]]:
+    """(percentile, microseconds), for a picture."""
+    every = [took for turn in turns for took in turn]
+    return [(each, percentile(every, each) / 1e3) for each in PERCENTILES]
 
 
 def _publish(writer: Publisher, posted: Any, done: Any, rounds: range) -> list[int]:

@@ -1,0 +1,83 @@
+"""Does anything grow that should not, over ten million updates?
+
+One writer, one worker that follows every delta and reads a field of it. Each update gives one of
+2,000 pods its other status and a version that was never there before, in batches of 64. What the
+data, the writer's tables and both processes take is noted after a tenth of the updates, when the
+ring is full, and at the end.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+from benchmarks import harness
+from benchmarks.channel import Receiver, Sender
+from benchmarks.children import Children, Pipe
+from benchmarks.harness import Row, at_most, show_bytes
+from benchmarks.shared import directory, fill_variants, open_writer
+
+UPDATES = 10_000_000
+OBJECTS = 2_000
+BATCH = 64
+ROUND = 16_000
+SLACK = 1.05
+
+
+def run(quick: bool) -> list[Row]:
+    updates = UPDATES // 20 if quick else UPDATES
+    with directory() as name, open_writer(name) as writer:
+        early, end = _noted(writer, name, updates)
+    return [
+        Row(
+            question=f"{what} after {updates:,} updates / after {updates // 10:,}",
+            ours=show_bytes(end[key]),
+            peer=show_bytes(early[key]),
+            **at_most(SLACK, end[key] / early[key]),
+        )
+        for what, key in (
+            ("values and trees", "reachable_bytes"),
+            ("high water", "high_water_bytes"),
+            ("the writer's tables", "private_bytes"),
+            ("the writer's process, private", "private"),
+            ("a following worker, private", "worker"),
+        )
+    ]
+
+
+def _noted(writer: Any, name: str, updates: int) -> list[dict[str, int]]:
+    """What everything takes after a tenth of the updates, and after all."""
+    fill_variants(writer, OBJECTS)
+    sender = Sender(name, writer)
+    noted = []
+    with Children(_follow, [(name,)]) as follower:
+        follower.receive()
+        for done in range(ROUND, updates + 1, ROUND):
+            follower.send(ROUND)
+            changes = sender.encoded(ROUND)
+            for start in range(0, ROUND, BATCH):
+                sender.send(changes[start : start + BATCH])
+            worker = follower.receive()[0]
+            del changes
+            if done // ROUND in {updates // 10 // ROUND, updates // ROUND}:
+                noted.append(_taken(writer, worker))
+    sender.close()
+    return noted
+
+
+def _taken(writer: Any, worker: int) -> dict[str, int]:
+    gc.collect()
+    return {**writer.stats(), "private": harness.private_bytes(), "worker": worker}
+
+
+def _follow(pipe: Pipe, name: str) -> None:
+    receiver = Receiver(name, 1)
+    pipe.answer("ready")
+    while True:
+        receiver.consume(pipe.next())
+        gc.collect()
+        pipe.answer(harness.private_bytes())
+
+
+if __name__ == "__main__":
+    harness.main(__doc__, run)

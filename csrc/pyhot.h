@@ -181,6 +181,20 @@ PyObject *shmc_pystring(shmc_pyroot *root, shmc_word word);
 /* The word as compact JSON in a new bytes object. */
 PyObject *shmc_pyjson(shmc_pyroot *root, shmc_word word);
 
+/* How the objects of a list are written. */
+enum shmc_keep { SHMC_KEEP_ALL, SHMC_KEEP_UNTYPED, SHMC_KEEP_METADATA };
+struct shmc_pyform {
+    enum shmc_keep keep; /* their members: all; all but kind and apiVersion; metadata alone */
+    const char *first;   /* members of the same text in front of each one's own, with commas */
+    size_t first_length;
+    uint64_t enough; /* bytes: the object that reaches it is the last one */
+};
+/* 1: *word is the next one; 0: there is none; -1 with an exception set. */
+typedef int (*shmc_pyjson_next)(void *from, shmc_word *word);
+/* The words as compact JSON, with commas between them, in one new bytes object. */
+PyObject *shmc_pyjson_many(shmc_pyroot *root, const struct shmc_pyform *form,
+                           shmc_pyjson_next next, void *from);
+
 #define SHMC_MAX_NODES 50000000u /* of one copy: few blocks can stand for endless many */
 
 /* How many more bytes a text has once it is escaped for JSON, and the escaping itself; `from`

@@ -28,6 +28,7 @@ struct json {
     uint8_t *bytes, *at, *end;
     uint64_t nodes;
     size_t depth;
+    const struct shmc_pyform *form; /* NULL: values as they are */
     struct frame frames[SHMC_MAX_DEPTH + 1];
 };
 
@@ -371,8 +372,8 @@ static void leave(struct json *json)
 {
     const struct frame *frame = &json->frames[--json->depth];
 
-    if (frame->count > 0)
-        json->at--; /* the last comma */
+    if (json->at[-1] == ',') /* the last comma; without one nothing was written */
+        json->at--;
     *json->at++ = frame->shape == NULL ? ']' : '}';
     *json->at++ = ',';
     shmc_pyshape_drop(frame->shape);
@@ -397,9 +398,39 @@ static inline int put_key(struct json *json, const struct shmc_pyshape *shape, u
     return 0;
 }
 
+static inline bool key_is(const struct shmc_pyshape *shape, uint64_t index, const char *key)
+{
+    const uint32_t start = index == 0 ? 0 : shape->json_ends[index - 1];
+    const size_t length = strlen(key);
+
+    return shape->json_ends[index] - start == length &&
+           memcmp(shape->json + start, key, length) == 0;
+}
+
+/* Whether a member of the outermost object is written. */
+static bool in_form(const struct shmc_pyform *form, const struct shmc_pyshape *shape,
+                    uint64_t index)
+{
+    if (form->keep == SHMC_KEEP_METADATA)
+        return key_is(shape, index, "\"metadata\":");
+    return form->keep == SHMC_KEEP_ALL ||
+           !(key_is(shape, index, "\"kind\":") || key_is(shape, index, "\"apiVersion\":"));
+}
+
+/* What stands in front of an object's own members; it ends with a comma. */
+static int put_first(struct json *json)
+{
+    if (json->depth == 0 || json->form == NULL || json->form->first_length == 0)
+        return 0;
+    if (reserve(json, json->form->first_length) < 0)
+        return -1;
+    put_text(json, json->form->first, json->form->first_length);
+    return 0;
+}
+
 static int put_all(struct json *json, shmc_word word)
 {
-    if (put_value(json, word) < 0)
+    if (put_value(json, word) < 0 || put_first(json) < 0)
         return -1;
     while (json->depth > 0) {
         struct frame *frame = &json->frames[json->depth - 1];
@@ -411,6 +442,9 @@ static int put_all(struct json *json, shmc_word word)
             leave(json);
             continue;
         }
+        if (json->form != NULL && json->depth == 1 && frame->shape != NULL &&
+            !in_form(json->form, frame->shape, index))
+            continue;
         if (frame->shape != NULL && put_key(json, frame->shape, index) < 0)
             return -1;
         if (put_value(json, shmc_load_at(json->span, frame->words + index * 8)) < 0)
@@ -443,21 +477,52 @@ static void give_buffer(struct json *json)
     spare.capacity = capacity;
 }
 
-PyObject *shmc_pyjson(shmc_pyroot *root, shmc_word word)
+static int begin(struct json *json, shmc_pyroot *root, const struct shmc_pyform *form)
+{
+    json->root = root;
+    json->span = shmc_pyroot_span(root);
+    json->form = form;
+    json->nodes = 0;
+    json->depth = 0;
+    return take_buffer(json);
+}
+
+/* What was written, without its last comma, if `good`. */
+static PyObject *end(struct json *json, bool good)
 {
     PyObject *result = NULL;
+
+    if (good) {
+        const size_t length = (size_t)(json->at - json->bytes);
+        result = PyBytes_FromStringAndSize((const char *)json->bytes,
+                                           (Py_ssize_t)(length == 0 ? 0 : length - 1));
+    }
+    while (json->depth > 0)
+        shmc_pyshape_drop(json->frames[--json->depth].shape);
+    give_buffer(json);
+    return result;
+}
+
+PyObject *shmc_pyjson(shmc_pyroot *root, shmc_word word)
+{
     struct json json;
 
-    json.root = root;
-    json.span = shmc_pyroot_span(root);
-    json.nodes = 0;
-    json.depth = 0;
-    if (take_buffer(&json) == 0 && put_all(&json, word) == 0) {
-        json.at--; /* the last comma */
-        result = PyBytes_FromStringAndSize((const char *)json.bytes, json.at - json.bytes);
+    const bool good = begin(&json, root, NULL) == 0 && put_all(&json, word) == 0;
+    return end(&json, good);
+}
+
+PyObject *shmc_pyjson_many(shmc_pyroot *root, const struct shmc_pyform *form,
+                           shmc_pyjson_next next, void *from)
+{
+    struct json json;
+    shmc_word word;
+    int more = begin(&json, root, form) == 0 ? 1 : -1;
+
+    while (more > 0 && (uint64_t)(json.at - json.bytes) < form->enough) {
+        more = next(from, &word);
+        json.nodes = 0;
+        if (more > 0 && put_all(&json, word) < 0)
+            more = -1;
     }
-    while (json.depth > 0)
-        shmc_pyshape_drop(json.frames[--json.depth].shape);
-    give_buffer(&json);
-    return result;
+    return end(&json, more >= 0);
 }

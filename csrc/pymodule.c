@@ -34,6 +34,8 @@
  *       def by_index(self, id, index: int, value: str, after: str | None = None, limit: int = 0,
  *                    want='values', where=None, prefix: str | None = None) -> list
  *           # prefix: of the keys; values View, keys str, items (key, View)
+ *       def scan_json(self, form, id, ...), by_index_json(self, form, id, ...)  # as those two, but
+ *                                 # -> (text, count, last key | None, more: bool), see pypage.c
  *       def index_values(self, id, index: int, after: str | None = None, limit: int = 0,
  *                        prefix: str | None = None) -> list[str]
  *       def take(self, cursor, max, resources=None, shard=None) -> tuple[list[Delta], int]

@@ -6,6 +6,7 @@
  *   pyroot.c      Root: one pinned generation and all questions to it
  *   pybounds.c    arguments of a scan -> where it starts and ends
  *   pyscan.c      a bounded walk over a tree, chunk by chunk
+ *   pypage.c      a page of a list as JSON text
  *   pywhere.c     Where: which objects of a walk are shown
  *   pydiff.c      what differs between two roots
  *   pyresource.c  Resource: look-ups by key, on the latest root or on one snapshot
@@ -123,6 +124,7 @@ struct shmc_pybounds {
     uint64_t limit; /* 0: none */
     int64_t index;  /* -1: the primary tree */
     PyObject *where; /* borrowed: a Where; NULL: all */
+    struct shmc_pyform form; /* of a page of JSON; its text is borrowed */
 };
 void shmc_pybounds_init(struct shmc_pybounds *bounds);
 void shmc_pybounds_free(struct shmc_pybounds *bounds);
@@ -162,6 +164,8 @@ struct shmc_pyscan {
 /* 0 or -1; shmc_pyscan_close() is due in both cases. The root and the bounds must stay. */
 int shmc_pyscan_open(struct shmc_pyscan *scan, shmc_pyroot *root,
                      const struct shmc_pyrecord *record, const struct shmc_pybounds *bounds);
+/* The next entry, which was settled: 1; 0 at the end; -1 with an exception set. */
+int shmc_pyscan_step(struct shmc_pyscan *scan, struct shmc_entry *entry);
 /* The next result; NULL without an exception at the end. */
 PyObject *shmc_pyscan_next(struct shmc_pyscan *scan);
 void shmc_pyscan_close(struct shmc_pyscan *scan);
@@ -173,6 +177,14 @@ PyObject *shmc_pyscan_list(shmc_pyroot *root, const struct shmc_pyrecord *record
                            const struct shmc_pybounds *bounds);
 PyObject *shmc_pyindex_values(shmc_pyroot *root, const struct shmc_pyrecord *record,
                               const struct shmc_pybounds *bounds);
+
+/* ---- pypage.c ------------------------------------------------------------------------------- */
+
+/* For "O&": (keep, first, enough), as Root.scan_json() takes it (struct shmc_pyform *). */
+int shmc_pyform_read(PyObject *object, void *to);
+/* (JSON text, how many objects, the last one's key or None, whether there may be more). */
+PyObject *shmc_pyscan_json(shmc_pyroot *root, const struct shmc_pyrecord *record,
+                           const struct shmc_pybounds *bounds);
 
 /* ---- pydiff.c ------------------------------------------------------------------------------- */
 

@@ -56,6 +56,41 @@ static PyObject *root_index_values(PyObject *self, PyObject *args, PyObject *kwa
     return ask(self, args, kwargs, shmc_pyindex_values_arguments, shmc_pyindex_values);
 }
 
+/* root.question(form, id, ...) */
+static PyObject *ask_json(PyObject *self, PyObject *args, PyObject *kwargs, shmc_pyarguments parse)
+{
+    shmc_pyroot *root = (shmc_pyroot *)self;
+    struct shmc_pyrecord record;
+    struct shmc_pybounds bounds;
+    PyObject *result = NULL;
+    uint64_t id;
+
+    if (PyTuple_GET_SIZE(args) == 0) {
+        PyErr_SetString(PyExc_TypeError, "the first argument is the form: (keep, first, enough)");
+        return NULL;
+    }
+    PyObject *const behind = PyTuple_GetSlice(args, 1, PyTuple_GET_SIZE(args));
+    PyObject *const rest = behind == NULL ? NULL : split_id(behind, &id);
+    shmc_pybounds_init(&bounds);
+    if (rest != NULL && shmc_pyform_read(PyTuple_GET_ITEM(args, 0), &bounds.form) &&
+        parse(rest, kwargs, &bounds) == 0 && shmc_pyrecord_load(root, id, &record) == 0)
+        result = shmc_pyscan_json(root, &record, &bounds);
+    shmc_pybounds_free(&bounds);
+    Py_XDECREF(rest);
+    Py_XDECREF(behind);
+    return result;
+}
+
+static PyObject *root_scan_json(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    return ask_json(self, args, kwargs, shmc_pyscan_arguments);
+}
+
+static PyObject *root_by_index_json(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    return ask_json(self, args, kwargs, shmc_pyby_index_arguments);
+}
+
 static PyObject *root_names(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     shmc_pyroot *root = (shmc_pyroot *)self;
@@ -149,6 +184,9 @@ static PyMethodDef root_methods[] = {
      "get(id, key, default=None)"},
     {"scan", KEYWORDS(root_scan), "An ordered range of a resource or of one of its indices."},
     {"by_index", KEYWORDS(root_by_index), "The objects with an index value, in key order."},
+    {"scan_json", KEYWORDS(root_scan_json),
+     "scan_json(form, id, ...): a page of scan() as JSON text, see pypage.c."},
+    {"by_index_json", KEYWORDS(root_by_index_json), "The same of by_index()."},
     {"index_values", KEYWORDS(root_index_values), "The distinct values of an index, in order."},
     {"diff", shmc_pyroot_diff, METH_VARARGS,
      "diff(id, old): what was added, modified and deleted since an older root."},

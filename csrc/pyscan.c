@@ -332,17 +332,26 @@ static PyObject *result_of(struct shmc_pyscan *scan, const struct shmc_entry *en
     return object != NULL ? tuple_of(key, object, NULL) : key;
 }
 
-PyObject *shmc_pyscan_next(struct shmc_pyscan *scan)
+int shmc_pyscan_step(struct shmc_pyscan *scan, struct shmc_entry *entry)
 {
     while (scan->position == scan->count) {
-        if (scan->ended || scan->wanted == 0 || next_chunk(scan) < 0)
-            return NULL;
+        if (scan->ended || scan->wanted == 0)
+            return 0;
+        if (next_chunk(scan) < 0)
+            return -1;
         if (PyErr_CheckSignals() < 0) /* nothing found may take long */
-            return NULL;
+            return -1;
     }
     /* Creating objects may run anything, another next() of the same iterator included. */
-    const struct shmc_entry entry = scan->entries[scan->position++];
-    return result_of(scan, &entry);
+    *entry = scan->entries[scan->position++];
+    return 1;
+}
+
+PyObject *shmc_pyscan_next(struct shmc_pyscan *scan)
+{
+    struct shmc_entry entry;
+
+    return shmc_pyscan_step(scan, &entry) > 0 ? result_of(scan, &entry) : NULL;
 }
 
 PyObject *shmc_pyscan_list(shmc_pyroot *root, const struct shmc_pyrecord *record,

@@ -175,6 +175,31 @@ class Root:
         where: Where | None = None,
         prefix: str | None = None,
     ) -> list[Any]: ...
+    def scan_json(
+        self,
+        form: tuple[Literal["all", "untyped", "metadata"], bytes, int],
+        id: int,
+        index: int | None = None,
+        start: str | None = None,
+        stop: str | None = None,
+        prefix: str | None = None,
+        after: str | tuple[str, str] | None = None,
+        limit: int = 0,
+        *,
+        where: Where | None = None,
+    ) -> tuple[bytes, int, str | None, bool]: ...
+    def by_index_json(
+        self,
+        form: tuple[Literal["all", "untyped", "metadata"], bytes, int],
+        id: int,
+        index: int,
+        value: str,
+        after: str | None = None,
+        limit: int = 0,
+        *,
+        where: Where | None = None,
+        prefix: str | None = None,
+    ) -> tuple[bytes, int, str | None, bool]: ...
     def index_values(
         self,
         id: int,

@@ -1,0 +1,94 @@
+/*
+ * pypage.c - a page of a list as JSON text: the objects of a walk, written one behind the other.
+ *
+ *   walk (pyscan.c) --> entry --> its object's word --> text (pyjson.c) --> one bytes object
+ *
+ * The text is what stands between the brackets of a list. A page ends when it is long enough, so
+ * that a list of any size is sent by as many calls as it takes, all on one root: what is asked for
+ * next is what stands behind the last key. No Python object is made for an object on the way.
+ *
+ * A form is (keep, first, enough): which members of each object are written ("all"; "untyped": all
+ * but kind and apiVersion; "metadata": nothing else), JSON text in front of them (members, each
+ * with its comma), and how many bytes are enough.
+ */
+#include "pyread.h"
+
+struct page {
+    struct shmc_pyscan scan;
+    uint64_t count;
+    shmc_word key; /* of the last object; SHMC_NOTHING: none yet */
+};
+
+int shmc_pyform_read(PyObject *object, void *to)
+{
+    static const char *const names[] = {"all", "untyped", "metadata"};
+    struct shmc_pyform *form = to;
+    const char *keep;
+    Py_ssize_t length, enough;
+
+    if (!PyTuple_Check(object) ||
+        !PyArg_ParseTuple(object, "sy#n:form", &keep, &form->first, &length, &enough)) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_TypeError, "a form is (keep, first, enough)");
+        return 0;
+    }
+    form->first_length = (size_t)length;
+    form->enough = enough > 0 ? (uint64_t)enough : 1;
+    for (unsigned i = 0; i < 3; i++) {
+        form->keep = (enum shmc_keep)i;
+        if (strcmp(keep, names[i]) == 0)
+            return 1;
+    }
+    PyErr_SetString(PyExc_ValueError, "keep is 'all', 'untyped' or 'metadata'");
+    return 0;
+}
+
+static int next_object(void *from, shmc_word *word)
+{
+    struct page *page = from;
+    struct shmc_entry entry;
+    const bool indexed = page->scan.bounds->index >= 0;
+
+    const int more = shmc_pyscan_step(&page->scan, &entry);
+    if (more <= 0)
+        return more;
+    *word = entry.words[indexed ? 2 : 1];
+    page->key = entry.words[indexed ? 1 : 0];
+    page->count++;
+    return 1;
+}
+
+static PyObject *result_of(struct page *page, PyObject *text)
+{
+    const struct shmc_pyscan *scan = &page->scan;
+    const bool more = scan->position < scan->count || !(scan->ended || scan->wanted == 0);
+    PyObject *key = Py_None;
+
+    if (page->key != SHMC_NOTHING)
+        key = shmc_pystring(scan->root, page->key);
+    else
+        Py_INCREF(key);
+    if (key == NULL)
+        return NULL;
+    return Py_BuildValue("(OKNO)", text, (unsigned long long)page->count, key,
+                         more ? Py_True : Py_False);
+}
+
+PyObject *shmc_pyscan_json(shmc_pyroot *root, const struct shmc_pyrecord *record,
+                           const struct shmc_pybounds *bounds)
+{
+    struct page page = {.key = SHMC_NOTHING};
+    PyObject *result = NULL, *text = NULL;
+
+    if (bounds->want == SHMC_WANT_KEYS) {
+        PyErr_SetString(PyExc_ValueError, "a page shows objects, not keys");
+        return NULL;
+    }
+    if (shmc_pyscan_open(&page.scan, root, record, bounds) == 0)
+        text = shmc_pyjson_many(root, &bounds->form, next_object, &page);
+    if (text != NULL)
+        result = result_of(&page, text);
+    Py_XDECREF(text);
+    shmc_pyscan_close(&page.scan);
+    return result;
+}

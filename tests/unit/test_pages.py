@@ -1,0 +1,131 @@
+"""Pages of lists as JSON text: the same objects as scan(), in the form asked for."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+
+import shmcache
+from shmcache import _hot, listing
+from shmcache._hot import Root
+
+ALL = ("all", b"", 1 << 20)
+POD = {"apiVersion": "v1", "kind": "Pod"}
+
+
+def pod(number: int) -> dict[str, Any]:
+    metadata = {"name": f"p-{number:03}", "namespace": f"n{number % 3}", "uid": str(number)}
+    return {**POD, "metadata": metadata, "spec": {"nodeName": f"node-{number % 5}", "text": "é\n"}}
+
+
+@contextlib.contextmanager
+def roots(objects: list[dict[str, Any]]) -> Iterator[tuple[shmcache.Writer, Root]]:
+    pods = shmcache.Resource("pods", {"node": "spec.nodeName"})
+    with shmcache.Writer("pages", [pods]) as writer:
+        writer.replace("pods", objects, version="7")
+        with shmcache.attach("pages") as cache:
+            yield writer, cache.reader.root()
+
+
+def loaded(text: bytes) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = orjson.loads(b"[%b]" % text)
+    return found
+
+
+def test_a_page_is_the_text_of_a_scan() -> None:
+    with roots([pod(number) for number in range(300)]) as (_, root):
+        text, count, last, more = root.scan_json(ALL, 0)
+
+        views = root.scan(0, want="values")
+        assert text == b",".join(view.json() for view in views)
+        assert (count, last, more) == (300, "n2/p-299", False)
+
+
+def test_pages_end_when_they_are_long_enough_and_go_on_behind_the_last_key() -> None:
+    with roots([pod(number) for number in range(300)]) as (_, root):
+        found: list[dict[str, Any]] = []
+        after, more, pages = None, True, 0
+        while more:
+            text, count, last, more = root.scan_json(("all", b"", 1000), 0, after=after)
+            assert len(loaded(text)) == count
+            found += loaded(text)
+            after, pages = last or after, pages + 1
+
+        assert found == [view.to_dict() for view in root.scan(0, want="values")]
+        assert pages > 10
+
+
+def test_the_type_can_be_left_out_and_put_in_front() -> None:
+    with roots([pod(1), {"metadata": {"name": "bare", "namespace": "n9"}}]) as (_, root):
+        untyped = loaded(root.scan_json(("untyped", b"", 1 << 20), 0)[0])
+        typed = root.scan_json(("untyped", b'"kind":"Pod",', 1 << 20), 0)[0]
+
+        assert [list(one) for one in untyped] == [["metadata", "spec"], ["metadata"]]
+        assert typed.startswith(b'{"kind":"Pod","metadata":')
+        assert [one["kind"] for one in loaded(typed)] == ["Pod", "Pod"]
+
+
+def test_metadata_alone() -> None:
+    with roots([pod(1), {"name": "none", "metadata": {"name": "x"}}]) as (_, root):
+        first = b'"kind":"PartialObjectMetadata",'
+        found = loaded(root.scan_json(("metadata", first, 1 << 20), 0)[0])
+
+        assert [list(one) for one in found] == [["kind", "metadata"]] * 2
+        assert {one["metadata"]["name"] for one in found} == {"p-001", "x"}
+
+
+def test_members_that_are_named_like_the_type_deeper_inside_stay() -> None:
+    inside = {"kind": "Inner", "metadata": {"kind": "x"}, "list": [{"apiVersion": "v9"}]}
+    obj = {**POD, "metadata": {"name": "a", "kind": "label"}, "spec": inside}
+    with roots([obj]) as (_, root):
+        (found,) = loaded(root.scan_json(("untyped", b"", 1), 0)[0])
+
+        assert found == {"metadata": {"name": "a", "kind": "label"}, "spec": inside}
+
+
+def test_an_empty_object_and_an_empty_list() -> None:
+    with roots([]) as (_, root):
+        assert root.scan_json(ALL, 0) == (b"", 0, None, False)
+        assert root.by_index_json(ALL, 0, 0, "node-1") == (b"", 0, None, False)
+
+
+def test_a_selection_and_an_index_show_the_same_as_their_scans() -> None:
+    with roots([pod(number) for number in range(200)]) as (_, root):
+        where = listing.selection(None, None, "spec.nodeName=node-3", None).where
+        scanned = loaded(root.scan_json(ALL, 0, where=where, prefix="n1/")[0])
+        indexed = loaded(root.by_index_json(ALL, 0, 0, "node-3", prefix="n1/")[0])
+        some, count, last, more = root.by_index_json(ALL, 0, 0, "node-3", limit=4)
+
+        assert scanned == indexed
+        assert {one["spec"]["nodeName"] for one in scanned} == {"node-3"}
+        assert (count, more, loaded(some)[-1]["metadata"]["name"]) == (4, False, (last or "")[3:])
+
+
+def test_a_form_that_is_none_is_refused() -> None:
+    with roots([pod(1)]) as (_, root):
+        for form in (("some", b"", 1), ("all", b""), "all", None):
+            with pytest.raises((TypeError, ValueError)):
+                root.scan_json(form, 0)  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            root.scan_json()  # type: ignore[call-arg]
+        with pytest.raises(ValueError, match="objects, not keys"):
+            root.scan_json(ALL, 0, want="keys")  # type: ignore[call-arg]
+
+
+def test_a_root_that_lost_its_memory_gives_no_text() -> None:
+    pods = shmcache.Resource("pods")
+    with shmcache.Writer("pages", [pods], arena_max=8 << 20, garbage_max=1 << 16) as writer:
+        writer.replace("pods", [pod(number) for number in range(300)], version="1")
+        with shmcache.attach("pages") as cache:
+            root = cache.reader.root()
+            turn = 0
+            while root.valid:
+                turn += 1
+                writer.replace(
+                    "pods", [pod(number) | {"turn": turn} for number in range(300)], version="2"
+                )
+            with pytest.raises(shmcache.StaleObjectError):
+                root.scan_json(ALL, 0)
+            assert isinstance(root, _hot.Root)

@@ -177,7 +177,7 @@ class Root:
     ) -> list[Any]: ...
     def scan_json(
         self,
-        form: tuple[Literal["all", "untyped", "metadata"], bytes, int],
+        form: tuple[str, bytes, int],
         id: int,
         index: int | None = None,
         start: str | None = None,
@@ -190,7 +190,7 @@ class Root:
     ) -> tuple[bytes, int, str | None, bool]: ...
     def by_index_json(
         self,
-        form: tuple[Literal["all", "untyped", "metadata"], bytes, int],
+        form: tuple[str, bytes, int],
         id: int,
         index: int,
         value: str,

@@ -186,6 +186,17 @@ def not_ready(seconds: int = 5) -> Failure:
     return Failure(503, "ServiceUnavailable", message, details={"retryAfterSeconds": seconds})
 
 
+def not_listed(seconds: int = 1) -> Failure:
+    """429: a cache whose first list is not there yet (R-AS-07)."""
+    details = {"retryAfterSeconds": seconds}
+    return Failure(429, "TooManyRequests", "storage is (re)initializing", details=details)
+
+
+def stale(message: str, seconds: int = 5) -> Failure:
+    """503: what is cached is older than it may be."""
+    return Failure(503, "ServiceUnavailable", message, details={"retryAfterSeconds": seconds})
+
+
 def too_large(version: int, current: int, *, retry: bool = True) -> Failure:
     """504: a version from the future did not come in time."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}

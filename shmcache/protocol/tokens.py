@@ -19,12 +19,16 @@ class Token(NamedTuple):
 
     version: int
     start: str
+    state: str = ""
+    """What else names the state that the list is of, where a version is not exact enough."""
 
 
-def encode(version: int, last_key: str) -> str:
+def encode(version: int, last_key: str, state: str = "") -> str:
     """The token of a list whose page ended with this key."""
     slash = "" if version == LATEST else "/"
     body = {"v": FORMAT, "rv": version, "start": f"{slash}{last_key}\0"}
+    if state:
+        body["state"] = state
     text = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
 
@@ -47,7 +51,8 @@ def decode(token: str) -> Token:
         raise _invalid("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
     if any(part in {".", ".."} for part in start.split("/")):
         raise _invalid(f"invalid start key: {start}")
-    return Token(version, start.removeprefix("/"))
+    state = body.get("state")
+    return Token(version, start.removeprefix("/"), state if isinstance(state, str) else "")
 
 
 def _complaint(text: bytes) -> str:

@@ -1,39 +1,195 @@
-"""GET and LIST."""
+"""GET and LIST: which state is shown, and whether it may be."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import zlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from shmcache.protocol import failures, validation
-from shmcache.serve.answers import Answer
+from shmcache import listing
+from shmcache.errors import InvalidSelector, StaleObjectError
+from shmcache.protocol import accept, failures, tokens, validation
+from shmcache.selectors import FieldSelector, LabelSelector
+from shmcache.serve import lists, past, shapes
+from shmcache.serve.answers import Answer, Stream
 
 if TYPE_CHECKING:
+    from shmcache.protocol.options import ListOptions
     from shmcache.serve.catalogue import Served
+    from shmcache.serve.past import State
     from shmcache.serve.requests import Request
     from shmcache.serve.server import Server
 
+TRIES = 8
+"""New roots tried until a list's first page is there."""
+
 
 async def get(server: Server, request: Request, served: Served) -> Answer:
-    """One object."""
-    assert request.target is not None
-    _, _, _, namespace, name, _ = request.target
-    version = request.query.get("resourceVersion")
-    if version:
+    """One object; a Failure (404) where there is none, and the cache would know."""
+    target = request.target
+    assert target is not None
+    query = request.query
+    shape = accept.shape(request.headers.get("accept", ""))
+    served.scope.check(served.kind, target.namespace, shape=shape)
+    if query and (version := query.get("resourceVersion")):
         await server.fresh(served.name, validation.numeric(version))
-    found = server.cache[served.name].get(served.key(namespace, name))
+    headers = server.standing.headers(served)
+    key = served.key(target.namespace, target.name)
+    for tries in range(TRIES):
+        found = server.cache[served.name].get(key)
+        if found is None:
+            raise served.scope.missing(served.kind, target.name)
+        try:
+            body = shapes.one(served.kind, found, shape, query.get("includeObject", ""))
+        except StaleObjectError:
+            if tries == TRIES - 1:
+                raise
+            continue
+        return Answer(body, headers=headers)
+    raise AssertionError("unreachable")
+
+
+async def list_(server: Server, request: Request, served: Served) -> Stream:
+    """The objects that are asked for, of one state."""
+    target, query, kind = request.target, request.query, served.kind
+    assert target is not None
+    shape = accept.shape(request.headers.get("accept", ""))
+    asked = validation.parse_options(query)
+    labels, fields = selectors(server, served, asked)
+    served.scope.check(kind, target.namespace, shape=shape)
+    served.scope.check_selectors(kind, labels, fields)
+    if not asked.continue_token:
+        await server.fresh(served.name, validation.numeric(asked.resource_version))
+    headers = server.standing.headers(served)
+    wanted = listing.selection(target.namespace or None, labels, fields, None)
+    include = query.get("includeObject", "")
+    for tries in range(TRIES):
+        state, after = _state(server, served, asked)
+        try:
+            walk = _walk(state, wanted, asked, after)
+            metadata = _metadata(server, walk, state, wanted, asked)
+            body = shapes.pieces(kind, walk, metadata, shape, include)
+            return _stream(request, body, headers)
+        except StaleObjectError:
+            if tries == TRIES - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def selectors(
+    server: Server, served: Served, asked: ListOptions
+) -> tuple[LabelSelector | None, FieldSelector | None]:
+    """What is selected; a Failure (400) for what is no selector, or too long."""
+    for text in (asked.label_selector, asked.field_selector):
+        if len(text) > server.limits.selector_bytes:
+            most = server.limits.selector_bytes
+            raise failures.bad_request(f"a selector of more than {most} bytes")
+    try:
+        labels = LabelSelector.parse(asked.label_selector) if asked.label_selector else None
+        fields = (
+            FieldSelector.parse(asked.field_selector, served.kind.selectable)
+            if asked.field_selector
+            else None
+        )
+    except InvalidSelector as error:
+        raise failures.bad_request(str(error)) from error
+    return labels or None, fields or None
+
+
+# ---- which state ---------------------------------------------------------------------------------
+
+
+def _state(server: Server, served: Served, asked: ListOptions) -> tuple[State, str | None]:
+    """The state to list, and the key behind which to begin, relative to the list's scope."""
+    reader, number = server.cache.locate(served.name)
+    root = reader.root()
+    version = root.record(number)["version"] or "0"
+    latest = past.state_of(root, number, version)
+    if asked.continue_token:
+        return _continued(server, latest, asked.continue_token)
+    wanted = validation.numeric(asked.resource_version)
+    legacy = not asked.resource_version_match and asked.limit > 0 and wanted > 0
+    if (asked.resource_version_match != validation.EXACT and not legacy) or str(wanted) == version:
+        return latest, None
+    found = server.past.of_version(number, str(wanted))
     if found is None:
-        raise failures.not_found(served.kind.resource, served.kind.group, name)
-    return Answer(found.json() + b"\n")
+        raise failures.expired(failures.LIST_TOO_OLD)
+    return found, None
 
 
-async def list_(server: Server, request: Request, served: Served) -> Answer:
-    """A list."""
-    assert request.target is not None
-    views = server.cache[served.name].list(request.target.namespace)
-    body = b",".join([view.json() for view in views])
-    version = server.version(served.name)
-    kind = served.kind
-    return Answer(
-        b'{"kind":"%b","apiVersion":"%b","metadata":{"resourceVersion":"%d"},"items":[%b]}\n'
-        % (kind.list_kind.encode(), kind.api_version.encode(), version, body)
-    )
+def _continued(server: Server, latest: State, text: str) -> tuple[State, str]:
+    token = tokens.decode(text)
+    after = token.start.removesuffix("\0")
+    if token.version == tokens.LATEST:
+        return latest, after
+    version = str(token.version)
+    at = lists.generation_of(token)
+    if at is not None:
+        found = server.past.at(latest.root, latest.number, at, version)
+    elif version == latest.version:
+        found = latest
+    else:
+        found = server.past.of_version(latest.number, version)
+    if found is None:
+        again = tokens.encode(tokens.LATEST, after)
+        raise failures.expired(failures.CONTINUE_TOO_OLD, again)
+    return found, after
+
+
+def _walk(
+    state: State, wanted: listing.Selection, asked: ListOptions, after: str | None
+) -> lists.Walk:
+    """The list; its limit does not count at resourceVersion 0 (R-AS-22)."""
+    limit = 0 if asked.resource_version == "0" and not asked.continue_token else asked.limit
+    behind = None if after is None else (wanted.prefix or "") + after
+    return lists.Walk(state, wanted, behind, max(limit, 0))
+
+
+def _metadata(
+    server: Server,
+    walk: lists.Walk,
+    state: State,
+    wanted: listing.Selection,
+    asked: ListOptions,
+) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"resourceVersion": state.version}
+    if asked.limit <= 0 or not walk.limit:
+        return metadata
+    cut = walk.cut()
+    if cut.last:
+        if not state.changed:
+            server.past.keep(state.root)
+        metadata["continue"] = lists.token(state, int(state.version), cut.last, wanted.prefix)
+        if cut.remaining is not None:
+            metadata["remainingItemCount"] = cut.remaining
+    return metadata
+
+
+# ---- how it is sent ------------------------------------------------------------------------------
+
+
+def _stream(request: Request, body: Iterator[bytes], headers: bytes) -> Stream:
+    """With its first two pieces made: what fails until then is no answer yet, and tried again."""
+    first, second = next(body), next(body, None)
+    if second is None:
+        return Stream(iter((first,)), headers=headers)
+    pieces = _chain(first, second, body)
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Stream(pieces, headers=headers)
+    return Stream(_zipped(pieces), headers=headers + b"Content-Encoding: gzip\r\n")
+
+
+def _chain(first: bytes, second: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield second
+    yield from rest
+
+
+def _zipped(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """As one gzip member; what the compressor keeps back goes with a later piece."""
+    zipper = zlib.compressobj(1, zlib.DEFLATED, 31)
+    for piece in pieces:
+        data = zipper.compress(piece)
+        if data:
+            yield data
+    yield zipper.flush()

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from shmcache.protocol import failures
+from shmcache.protocol import accept, failures
 from shmcache.protocol.kinds import Kind
+from shmcache.protocol.labels import Requirement
+from shmcache.selectors import FieldSelector, LabelSelector
 
 FORM_HEADER = b"X-Shmcache-Form"
 """What is different about the objects of an answer, in words; only where something is."""
@@ -77,23 +79,46 @@ class Scope:
         form = self.form.encode("ascii", "replace")
         return b"%b: %b\r\n" % (FORM_HEADER, form) if form else b""
 
-    def check(self, kind: Kind, namespace: str, *, partial: bool) -> None:
+    def check(self, kind: Kind, namespace: str, *, shape: str) -> None:
         """A Failure (403) where objects would be missing, or would not be what they seem.
 
-        `namespace`: that of the request, "" for all. `partial`: only metadata is asked for.
+        `namespace`: that of the request, "" for all. `shape`: of accept.py.
         """
         if self.namespaces and kind.namespaced and namespace not in self.namespaces:
-            raise self._refusal(kind, namespace)
-        if self.metadata_only and not partial:
-            text = (
-                f"{kind.key} is cached with its metadata only: ask for PartialObjectMetadata, or "
-                "a Table of it"
-            )
+            asked = f"the namespace {namespace!r}" if namespace else "all namespaces"
+            raise self._refusal(kind, f"{kind.key} of {asked} is not cached here")
+        if self.metadata_only and shape == accept.FULL:
+            text = f"{kind.key} is cached with its metadata only: ask for PartialObjectMetadata"
             raise failures.out_of_scope(kind.resource, kind.group, text)
 
-    def _refusal(self, kind: Kind, namespace: str) -> failures.Failure:
-        asked = f"the namespace {namespace!r}" if namespace else "all namespaces"
-        text = f"{kind.key} of {asked} is not cached here: this cache holds {self.words}"
+    def check_selectors(
+        self, kind: Kind, labels: LabelSelector | None, fields: FieldSelector | None
+    ) -> None:
+        """A Failure (403) where more is selected than what is cached.
+
+        What the cache selects must be part of what is asked: then nothing can be missing.
+        """
+        for cached, asked in ((self._labels, labels), (self._fields, fields)):
+            wanted = set(asked.requirements) if asked else set()
+            if not wanted.issuperset(cached):
+                raise self._refusal(kind, f"not all {kind.key} that are asked for are cached here")
+
+    def missing(self, kind: Kind, name: str) -> failures.Failure:
+        """Of a key that is not cached: 404, or 403 where it may exist outside of the scope."""
+        if self.labels or self.fields:
+            return self._refusal(kind, f'{kind.key} "{name}" is not cached here, but may exist')
+        return failures.not_found(kind.resource, kind.group, name)
+
+    @property
+    def _labels(self) -> tuple[Requirement, ...]:
+        return LabelSelector.parse(self.labels).requirements if self.labels else ()
+
+    @property
+    def _fields(self) -> tuple[Requirement, ...]:
+        return FieldSelector.parse(self.fields).requirements if self.fields else ()
+
+    def _refusal(self, kind: Kind, why: str) -> failures.Failure:
+        text = f"{why}: this cache holds {self.words}"
         return failures.out_of_scope(kind.resource, kind.group, text)
 
 

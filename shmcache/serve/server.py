@@ -17,6 +17,8 @@ from shmcache.serve.catalogue import Catalogue
 from shmcache.serve.connection import Connection
 from shmcache.serve.limits import Limits
 from shmcache.serve.loop import READ, Loop, Pending, Timer
+from shmcache.serve.past import Past
+from shmcache.serve.standing import Standing
 
 if TYPE_CHECKING:
     from shmcache.reader import Cache
@@ -72,6 +74,8 @@ class Server:
         self.loop = loop or Loop()
         self.bell = Bell(self.loop, cache)
         self.catalogue = Catalogue(cache)
+        self.standing = Standing(cache, self.loop, self.serving.max_age)
+        self.past = Past()
         self.stats = Stats()
         self.connections: set[Connection] = set()
         self.draining = False
@@ -118,6 +122,7 @@ class Server:
         if self.draining and not self.connections and self._ended is not None:
             then, self._ended = self._ended, None
             self.bell.close()
+            self.past.clear()
             then()
 
     def _listen(self) -> None:
@@ -170,6 +175,7 @@ class Server:
         now = self.loop.now
         for connection in [one for one in self.connections if one.deadline < now]:
             connection.lost()
+        self.past.tidy()
         if not self.draining or self.connections:
             self.loop.call_later(SWEEP_SECONDS, self._sweep)
 

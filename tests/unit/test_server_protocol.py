@@ -105,7 +105,7 @@ def test_what_is_no_version_is_a_bad_request(version: str) -> None:
 @pytest.mark.parametrize("key", ["a", "ns/a", "ünï", 'a"b', ""])
 @pytest.mark.parametrize("version", [1, 1 << 62, tokens.LATEST])
 def test_a_token_says_where_to_go_on(key: str, version: int) -> None:
-    assert tokens.decode(tokens.encode(version, key)) == (version, f"{key}\0")
+    assert tokens.decode(tokens.encode(version, key)) == (version, f"{key}\0", "")
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from shmcache.protocol import failures, framing, printing
+from shmcache.protocol import accept, framing, printing
 from shmcache.protocol.kinds import Kind
 from shmcache.protocol.options import ListOptions
 from shmcache.testing.apiserver import lists
 from shmcache.testing.apiserver.selecting import Scope
 from shmcache.testing.apiserver.store import Store
-from shmcache.testing.apiserver.stored import FULL, PARTIAL, Change, Stored
+from shmcache.testing.apiserver.stored import FULL, Change, Stored
 from shmcache.testing.apiserver.watches import Timing, Watch
-
-OFFERED = "application/json, application/json;stream=watch"
-JSON_RANGES = frozenset({"application/json", "application/*", "*/*"})
 
 
 class Shape:
@@ -136,18 +133,7 @@ def row(
     return {"cells": printing.cells(shown, obj), "object": found}
 
 
-def shape_of(accept: str) -> Shape:
+def shape_of(text: str) -> Shape:
     """Of the first media range that can be served; a Failure (406) if there is none."""
-    for text in (accept or "*/*").split(","):
-        media, *parameters = (part.strip() for part in text.split(";"))
-        if media not in JSON_RANGES:
-            continue
-        wanted = dict(one.partition("=")[::2] for one in parameters)
-        known = wanted.get("g") == "meta.k8s.io" and wanted.get("v") == "v1"
-        if "as" not in wanted:
-            return Shape(FULL)
-        if known and wanted["as"] in {"PartialObjectMetadata", "PartialObjectMetadataList"}:
-            return Shape(PARTIAL)
-        if known and wanted["as"] == "Table":
-            return TableShape()
-    raise failures.not_acceptable(OFFERED)
+    name = accept.shape(text)
+    return TableShape() if name == accept.TABLE else Shape(name)

@@ -1,0 +1,235 @@
+"""LIST: which state, which of its objects, in which pieces.
+
+A list is walked over one root while it is sent: its memory is a page, whatever its length. What is
+known before the head is written (version, continue, remaining) is found by keys alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from shmcache import listing
+from shmcache._hot import ListView, View
+from shmcache.protocol import tokens
+from shmcache.resources import CachedResource
+from shmcache.serve.past import State
+
+if TYPE_CHECKING:
+    from shmcache.listing import Selection, Way
+
+ENOUGH = 160 << 10
+"""Bytes of a page."""
+BLOCK = 64
+"""Objects of a page that are looked up one by one."""
+EVERYTHING = listing.Way("everything")
+
+
+class Form(NamedTuple):
+    """How objects are written: see pypage.c."""
+
+    keep: str = "all"
+    first: bytes = b""
+
+
+class Cut(NamedTuple):
+    """Where a list with a limit ends."""
+
+    objects: int
+    last: str = ""
+    """The key that the next page begins behind; empty: there is none."""
+    remaining: int | None = None
+
+
+class Walk:
+    """One list over one state."""
+
+    def __init__(self, state: State, wanted: Selection, after: str | None, limit: int) -> None:
+        self._state = state
+        self._wanted = wanted
+        self._after = after
+        self.limit = limit
+        self._way = self._plan()
+        self._chosen: list[tuple[str, View]] | None = None
+        if state.changed or self._way.key is not None or len(self._way.values) > 1:
+            self._chosen = self._choose()
+
+    def _plan(self) -> Way:
+        wanted, state = self._wanted, self._state
+        if wanted.where is None or state.changed:
+            return EVERYTHING
+        resource = CachedResource(state.root.reader, state.number, state.root)
+        return listing.plan(resource, wanted).way
+
+    # ---- what is known before it is sent -------------------------------------------------------
+
+    def cut(self) -> Cut:
+        """How many objects there will be, and whether more stand behind them."""
+        keys = self._keys()
+        if len(keys) < self.limit or not self.limit:
+            return Cut(len(keys))
+        rest = self._behind(keys[-1])
+        if not rest:
+            return Cut(len(keys))
+        return Cut(len(keys), keys[-1], None if self._wanted.where is not None else rest)
+
+    def _keys(self) -> list[str]:
+        if self._chosen is not None:
+            return [key for key, _ in self._chosen]
+        found: list[str] = self._ask("keys", self._after, self.limit)
+        return found
+
+    def _behind(self, key: str) -> int:
+        """How many objects of the list's scope stand behind a key, selected or not; at least."""
+        root, number, changed = *self._state[:2], self._state.changed
+        prefix = self._wanted.prefix
+        if self._wanted.where is not None and not changed:
+            return len(root.scan(number, prefix=prefix, after=key, limit=1, want="keys"))
+        keys = set(root.scan(number, prefix=prefix, after=key, want="keys"))
+        for one, view in changed.items():
+            if view is None:
+                keys.discard(one)
+            elif one.startswith(prefix or "") and one.encode() > key.encode():
+                keys.add(one)
+        return len(keys)
+
+    # ---- what is sent --------------------------------------------------------------------------
+
+    def pages(self, form: Form) -> Iterator[bytes]:
+        """The items as JSON text with commas between them, a page at a time; no page is empty."""
+        if self._chosen is not None:
+            yield from self._chosen_pages(form)
+            return
+        after, left, more = self._after, self.limit, True
+        while more:
+            text, count, last, more = self._page(form, after, left)
+            if count:
+                yield text
+            after = last or after
+            left -= count if self.limit else 0
+            more = more and (left > 0 or not self.limit)
+
+    def views(self) -> Iterator[list[View]]:
+        """The objects themselves, some at a time."""
+        if self._chosen is not None:
+            objects = [view for _, view in self._chosen]
+            for start in range(0, len(objects), BLOCK):
+                yield objects[start : start + BLOCK]
+            return
+        after, left = self._after, self.limit
+        while True:
+            size = min(BLOCK, left) if self.limit else BLOCK
+            found: list[tuple[str, View]] = self._ask("items", after, size)
+            if found:
+                yield [view for _, view in found]
+                after = found[-1][0]
+                left -= len(found)
+            if len(found) < size or (self.limit and left <= 0):
+                return
+
+    def _page(
+        self, form: Form, after: str | None, left: int
+    ) -> tuple[bytes, int, str | None, bool]:
+        root, number = self._state[:2]
+        wanted, way = self._wanted, self._way
+        how: Any = (*form, ENOUGH)
+        if way.index < 0:
+            return root.scan_json(
+                how, number, prefix=wanted.prefix, after=after, limit=left, where=wanted.where
+            )
+        where = None if wanted.simple else wanted.where
+        return root.by_index_json(
+            how, number, way.index, way.values[0], after, left, where=where, prefix=wanted.prefix
+        )
+
+    def _ask(self, want: Any, after: str | None, limit: int) -> list[Any]:
+        root, number = self._state[:2]
+        wanted, way = self._wanted, self._way
+        if way.index < 0:
+            return root.scan(
+                number, prefix=wanted.prefix, after=after, limit=limit, want=want,
+                where=wanted.where,
+            )  # fmt: skip
+        where = None if wanted.simple else wanted.where
+        return root.by_index(
+            number, way.index, way.values[0], after, limit, want, where, wanted.prefix
+        )
+
+    def _choose(self) -> list[tuple[str, View]]:
+        """The objects of a list that no single walk shows, in the order of their keys."""
+        state, wanted = self._state, self._wanted
+        found = {key: view for key, view in self._all() if key not in state.changed}
+        found |= {
+            key: view
+            for key, view in state.changed.items()
+            if view is not None and key.startswith(wanted.prefix or "") and self._shows(view)
+        }
+        after = self._after.encode() if self._after is not None else b""
+        keys = sorted((key for key in found if key.encode() > after), key=str.encode)
+        return [(key, found[key]) for key in (keys[: self.limit] if self.limit else keys)]
+
+    def _all(self) -> Iterator[tuple[str, View]]:
+        root, number = self._state[:2]
+        wanted, way = self._wanted, self._way
+        if way.key is not None:
+            start, stop = way.key, way.key + "\0"
+            yield from root.scan(number, start=start, stop=stop, where=wanted.where)
+        elif way.index < 0:
+            yield from root.scan(number, prefix=wanted.prefix, where=wanted.where)
+        else:
+            for value in way.values:
+                yield from root.by_index(
+                    number, way.index, value, want="items", where=wanted.where,
+                    prefix=wanted.prefix,
+                )  # fmt: skip
+
+    def _shows(self, view: View) -> bool:
+        labels, fields = self._wanted.labels, self._wanted.fields
+        return (labels is None or labels.matches(view)) and (fields is None or fields.matches(view))
+
+    def _chosen_pages(self, form: Form) -> Iterator[bytes]:
+        texts: list[bytes] = []
+        size = 0
+        for _, view in self._chosen or ():
+            texts.append(text_of(view, form))
+            size += len(texts[-1])
+            if size >= ENOUGH:
+                yield b",".join(texts)
+                texts, size = [], 0
+        if texts:
+            yield b",".join(texts)
+
+
+def text_of(view: View, form: Form) -> bytes:
+    """One object in a form, as pypage.c writes it."""
+    if form.keep == "all" and not form.first:
+        return view.json()
+    if form.keep == "metadata":
+        metadata = view.get("metadata")
+        inner = b"" if metadata is None else b'"metadata":' + metadata.json() + b","
+    else:
+        left_out = () if form.keep == "all" else ("kind", "apiVersion")
+        members = [(key, view[key]) for key in view if key not in left_out]
+        inner = b"".join(b"%b:%b," % (_json(key), _json(value)) for key, value in members)
+    return b"{" + (form.first + inner)[:-1] + b"}"
+
+
+def _json(value: Any) -> bytes:
+    return value.json() if isinstance(value, View | ListView) else orjson.dumps(value)
+
+
+def token(state: State, version: int, last: str, prefix: str | None) -> str:
+    """That goes on with this very state, in whichever server process is asked."""
+    instance, generation = state.at
+    return tokens.encode(version, last.removeprefix(prefix or ""), f"{instance:x}.{generation}")
+
+
+def generation_of(found: tokens.Token) -> tuple[int, int] | None:
+    """Instance and generation of a token; None where it does not say."""
+    instance, dot, generation = found.state.partition(".")
+    try:
+        return (int(instance, 16), int(generation)) if dot else None
+    except ValueError:
+        return None

@@ -1,0 +1,117 @@
+"""A filled cache, a server of it, and plain HTTP to ask it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import orjson
+
+import shmcache
+from shmcache.serve.server import Serving
+from shmcache.testing.serving import ServeThread
+
+Object = dict[str, Any]
+_number = itertools.count()
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    code: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+
+class Asked:
+    """A server and the writer behind it."""
+
+    def __init__(self, writer: shmcache.Writer, cache: shmcache.Cache, serve: ServeThread) -> None:
+        self.writer = writer
+        self.cache = cache
+        self.serve = serve
+
+    def get(self, path: str, method: str = "GET", body: bytes = b"", **headers: str) -> Answer:
+        """One request on a connection of its own; names of headers with _ for -."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.serve.port, timeout=30)
+        try:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body or None, named)
+            answer = connection.getresponse()
+            return Answer(answer.status, dict(answer.getheaders()), answer.read())
+        finally:
+            connection.close()
+
+    def apply(self, obj: Object, version: str, resource: str = "pods") -> None:
+        """Stores an object, and says that the resource has come so far."""
+        with self.writer.batch():
+            self.writer.apply(resource, [obj])
+            self.writer.set_version(resource, version)
+
+    def delete(self, key: str, version: str, resource: str = "pods") -> None:
+        """Takes an object away."""
+        with self.writer.batch():
+            self.writer.delete(resource, key, version)
+            self.writer.set_version(resource, version)
+
+    def names(self, path: str) -> list[str]:
+        """Of the items of a list."""
+        answer = self.get(path)
+        assert answer.code == 200, answer.body
+        return [item["metadata"]["name"] for item in answer.json["items"]]
+
+    def raw(self, data: bytes, *, until_closed: bool = True) -> bytes:
+        """What a server says to these bytes, until it ends the connection (or one read)."""
+        with socket.create_connection(("127.0.0.1", self.serve.port), timeout=30) as sock:
+            sock.sendall(data)
+            found = b""
+            while piece := sock.recv(1 << 16):
+                found += piece
+                if not until_closed:
+                    break
+            return found
+
+
+@contextlib.contextmanager
+def serving(
+    objects: dict[str, list[Object]] | None = None,
+    serving: Serving | None = None,
+    *,
+    version: str = "100",
+    resources: Any = ("pods", "configmaps", "nodes"),
+    **options: Any,
+) -> Iterator[Asked]:
+    """A cache with these objects, served."""
+    name = f"serving-{os.getpid()}-{next(_number)}"
+    with shmcache.Writer(name, list(resources), **options) as writer:
+        for resource, some in (objects or {}).items():
+            writer.replace(resource, some, version=version)
+        with shmcache.attach(name) as cache, ServeThread(cache, serving) as serve:
+            yield Asked(writer, cache, serve)
+
+
+def pod(number: int, namespace: str = "default", version: int = 1, **labels: str) -> Object:
+    """A small pod."""
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": f"p-{number:04}",
+            "namespace": namespace,
+            "uid": f"uid-{namespace}-{number}",
+            "resourceVersion": str(version),
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": labels,
+        },
+        "spec": {"nodeName": f"node-{number % 5}", "containers": [{"name": "c"}]},
+        "status": {"phase": "Running"},
+    }

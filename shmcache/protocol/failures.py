@@ -104,6 +104,12 @@ def no_resource() -> Failure:
     return Failure(404, "NotFound", message, details={})
 
 
+def not_cached(resource: str, group: str, why: str) -> Failure:
+    """404: a cache of other resources; the message says of which."""
+    message = f"the server could not find the requested resource {_dotted(resource, group)}: {why}"
+    return Failure(404, "NotFound", message, details=_named("", resource, group))
+
+
 def no_page() -> Failure:
     """404: no such path at all, as of a group that is gone."""
     return plain(404, "404 page not found\n")

@@ -11,24 +11,40 @@ from typing import TYPE_CHECKING
 
 from shmcache.protocol import failures
 from shmcache.serve import documents, reads, watch
+from shmcache.serve.answers import Answer
 
 if TYPE_CHECKING:
-    from shmcache.serve.answers import Answer, Stream
+    from shmcache.serve.answers import Stream
     from shmcache.serve.catalogue import Served
     from shmcache.serve.connection import Connection
     from shmcache.serve.requests import Request
     from shmcache.serve.server import Server
 
 READS = frozenset({"get", "list", "watch"})
+OFFERED = "GET, HEAD, OPTIONS"
 
 
 async def answer(
     server: Server, request: Request, connection: Connection
 ) -> Answer | Stream | None:
-    """The answer; None where a watch has taken the connection over. A Failure refuses."""
-    if request.target is None:
-        return documents.answer(server, request)
-    served = _served(server, request)
+    """The answer; None where a watch or a proxy has taken the connection over. A Failure refuses.
+
+    What is passed on is decided by the API server, with the caller's credentials: nothing is
+    checked here but that the caller may use this server.
+    """
+    request.user = await server.access.user(request)
+    target = request.target
+    if target is None:
+        return _document(server, request, connection)
+    served = server.catalogue.find(*target[:3])
+    if served is None or target.subresource or request.verb not in READS:
+        return _elsewhere(server, request, connection, served)
+    await server.access.check(request)
+    namespaced = served.kind.namespaced
+    if (target.namespace and not namespaced) or (
+        target.name and namespaced and not target.namespace
+    ):
+        raise failures.no_resource()
     if request.verb == "watch":
         await watch.answer(server, request, connection, served)
         return None
@@ -37,15 +53,31 @@ async def answer(
     return await reads.list_(server, request, served)
 
 
-def _served(server: Server, request: Request) -> Served:
-    assert request.target is not None
-    group, version, resource, namespace, name, subresource = request.target
-    served = server.catalogue.find(group, version, resource)
-    if request.verb not in READS:
-        raise failures.method_not_allowed()
-    if served is None or subresource:
-        raise failures.no_resource()
-    namespaced = served.kind.namespaced
-    if (namespace and not namespaced) or (name and namespaced and not namespace):
-        raise failures.no_resource()
-    return served
+def _document(server: Server, request: Request, connection: Connection) -> Answer | None:
+    if request.method == "OPTIONS":
+        return Answer(b"", headers=b"Allow: %b\r\n" % OFFERED.encode())
+    try:
+        return documents.answer(server, request)
+    except failures.Failure:
+        if server.proxy is None:
+            raise
+    server.proxy.answer(request, connection)
+    return None
+
+
+def _elsewhere(
+    server: Server, request: Request, connection: Connection, served: Served | None
+) -> Answer | None:
+    """What this server cannot answer from its cache: passed on, or refused in words."""
+    if request.method == "OPTIONS":
+        return Answer(b"", headers=b"Allow: %b\r\n" % OFFERED.encode())
+    if server.proxy is not None:
+        server.proxy.answer(request, connection)
+        return None
+    target = request.target
+    assert target is not None
+    if served is None or target.subresource:
+        resource = f"{target.resource}/{target.subresource}".rstrip("/")
+        held = ", ".join(one.kind.key for one in server.catalogue.all()) or "nothing"
+        raise failures.not_cached(resource, target.group, f"this cache holds {held}")
+    raise failures.method_not_allowed()

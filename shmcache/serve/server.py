@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from shmcache.protocol import failures
 from shmcache.serve import routes
+from shmcache.serve.access import Access
 from shmcache.serve.bell import Bell
 from shmcache.serve.catalogue import Catalogue
 from shmcache.serve.connection import Connection
@@ -23,6 +24,7 @@ from shmcache.serve.standing import Standing
 if TYPE_CHECKING:
     from shmcache.reader import Cache
     from shmcache.serve.answers import Answer, Stream
+    from shmcache.serve.proxy import Proxy
     from shmcache.serve.requests import Request
 
 logger = logging.getLogger(__name__)
@@ -82,6 +84,10 @@ class Server:
         """No more requests: what is under way ends, connections with it."""
         self.on_drain: dict[Callable[[], object], None] = {}
         """Called when draining begins: watches end then."""
+        self.access = Access()
+        """Who may ask; replaced before start() where not everybody may."""
+        self.proxy: Proxy | None = None
+        """Where what is not served here is passed on to, if anywhere."""
         self._listener = listener
         self._listening = False
         self._tls = tls

@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 import pytest
-from serving import Asked, pod, serving
+from served import Asked, pod, serving
 
 from shmcache.serve.server import Serving
 

@@ -96,6 +96,11 @@ static inline uint64_t shmc_fetch_add(shmc_atomic *word, uint64_t value)
     return atomic_fetch_add_explicit(word, value, memory_order_seq_cst);
 }
 
+static inline uint64_t shmc_exchange(shmc_atomic *word, uint64_t value)
+{
+    return atomic_exchange_explicit(word, value, memory_order_seq_cst);
+}
+
 static inline bool shmc_cas(shmc_atomic *word, uint64_t expected, uint64_t desired)
 {
     return atomic_compare_exchange_strong_explicit(word, &expected, desired, memory_order_seq_cst,

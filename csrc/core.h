@@ -168,6 +168,10 @@ enum shmc_status shmc_wait_wanted(struct shmc_reader *reader, const struct shmc_
 /* Changes a seat's word if somebody announced sleep on it, and wakes all who wait on it. */
 void shmc_post(shmc_atomic32 *semaphore);
 uint64_t shmc_monotonic_ns(void);
+/* The kernel's sleep, while the word has the value expected: OK, TIMEOUT (of the monotonic clock),
+ * INTERRUPTED, SYSTEM. And the end of it, for so many threads. */
+enum shmc_status shmc_futex_wait(shmc_atomic32 *word, uint32_t expected, uint64_t deadline_ns);
+void shmc_futex_wake(shmc_atomic32 *word, int threads);
 
 /* ---- ring.c ------------------------------------------------------------------------- */
 

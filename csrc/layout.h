@@ -45,6 +45,22 @@
  *        +--------------------------------------------------------------+
  *   Seat i is held by an open-file-description lock on byte i of the file.
  *
+ * QUEUE (one file for each named queue: its workers map it read-write, the writer never)
+ *
+ *      0 +--------------------------------------------------------------+
+ *        | header: identity | shared words | sleeping | lanes | cursors |
+ *   4096 +--------------------------------------------------------------+
+ *        | seats: bell, incarnation | counters                          |
+ *        | index: buckets of eight {slot, life, tag}                    |
+ *        | dues: the earliest due time in each block of 64 slots        |
+ *        | rings: one for each lane, of tickets {round, slot}           |
+ *        | slots: word, delay, requeues ... key of up to 56 bytes       |
+ *        | long keys: 320 bytes for each slot                           |
+ *        +--------------------------------------------------------------+
+ *   The file has its full length from the start; memory comes to rings, slots and long keys as
+ *   they are needed. Seat i is held as in SEATS; bytes 2048 and 2049 lock feeding and opening.
+ *   The word of a slot is what is true of its key, all else can be found again (queue.c).
+ *
  * Invariants (checked by check.c)
  *   I1  a block is never changed between the publication that first reaches it
  *       and the moment when no acknowledged pin and no root can lead to it.
@@ -66,12 +82,14 @@
 #define SHMC_LAYOUT_H
 
 #include <assert.h>
+#include <stdalign.h>
 
 #include "atomics.h"
 
 #define SHMC_LAYOUT_VERSION 3u /* part of every segment's name */
 #define SHMC_DATA_MAGIC 0x415441444d434853u  /* "SHCMDATA" */
 #define SHMC_SEATS_MAGIC 0x544145534d434853u /* "SHCMSEAT" */
+#define SHMC_QUEUE_MAGIC 0x555145554d434853u /* "SHCMUEQU" */
 
 #define SHMC_ROOTS 8u
 #define SHMC_ACTIVITY 64u
@@ -282,5 +300,108 @@ static_assert(offsetof(struct shmc_seat, pins) == 128, "layout v3");
     ((uint32_t)(SHMC_PAGE / 8 + SHMC_NODE_MAX * 3 + SHMC_PREFIX_MAX * 5 + SHMC_PINS * 7 +          \
                 sizeof(struct shmc_super) * 11 + sizeof(struct shmc_record) * 13 +                \
                 sizeof(struct shmc_seat) * 17 + sizeof(struct shmc_contact) * 19))
+
+/* ---- QUEUE ---------------------------------------------------------------------------------- */
+
+#define SHMC_QUEUE_SEATS_OFFSET 4096u
+#define SHMC_QUEUE_MAX_SLOTS (UINT64_C(1) << 20)
+#define SHMC_QUEUE_LANES 8u
+#define SHMC_QUEUE_BUCKET 8u
+#define SHMC_QUEUE_BLOCK 64u
+#define SHMC_QUEUE_CURSORS 16u
+#define SHMC_QUEUE_SHORT 56u /* bytes of a key that stands in its slot */
+#define SHMC_QUEUE_KEY_MAX 320u
+#define SHMC_QUEUE_FEED_BYTE 2048u
+#define SHMC_QUEUE_OPEN_BYTE 2049u
+
+struct shmc_queue_lane {
+    alignas(64) shmc_atomic head; /* the next ticket to be taken */
+    alignas(64) shmc_atomic tail; /* the next ticket to be written */
+};
+
+/* How far a feeder came in one resource. Written by who holds the feeder's lock; position last. */
+struct shmc_queue_cursor {
+    shmc_atomic resource; /* hash of its name; 0 = free */
+    shmc_atomic instance; /* of the DATA that position is of */
+    shmc_atomic rebuilds; /* of the queue, when all of the resource was in it; + 1 */
+    shmc_atomic position; /* all deltas before it were added */
+};
+
+struct shmc_queue_header {
+    /* Identity and geometry: written before anybody can open it, never changed. */
+    uint64_t magic;
+    uint32_t layout_version;
+    uint32_t layout_signature;
+    uint64_t instance;
+    uint64_t slot_count; /* a power of two */
+    uint64_t seat_count;
+    uint64_t seed; /* of the hash of keys */
+    uint64_t reserved1[2];
+    /* Rarely changed. */
+    shmc_atomic shutdown; /* 1: no more keys; 2: and somebody waits for the last to be done */
+    shmc_atomic rebuilds; /* how often keys were found spoilt, and all were made dirty */
+    shmc_atomic corrupt;  /* somebody met what cannot be: the next sweep rebuilds */
+    shmc_atomic missing;  /* a ticket could not be written: the next sweep does */
+    shmc_atomic swept_ns; /* when the seats were looked at last, and the slots */
+    shmc_atomic scanned_ns;
+    shmc_atomic drift; /* of queued, as the last scan found it */
+    shmc_atomic fresh; /* slots from here on were never used */
+    /* Changed with keys. */
+    alignas(64) shmc_atomic queued; /* keys that wait to be handed out */
+    alignas(64) shmc_atomic hand;   /* where the next used slot is looked for */
+    shmc_atomic bucket_ns;          /* until when the token bucket of all keys is spoken for */
+    shmc_atomic32 room;             /* counts what makes room */
+    shmc_atomic32 crowd;            /* somebody waits for room */
+    shmc_atomic32 quiet;            /* counts keys done during a shutdown */
+    shmc_atomic32 reserved2;
+    alignas(64) shmc_atomic next_due; /* no key is due before; in ns, UINT64_MAX = none */
+    shmc_atomic keeper;               /* the seat + 1 that wakes for it; 0 = none */
+    alignas(64) shmc_atomic priorities[SHMC_QUEUE_LANES]; /* + 2^32; 0 = a free lane */
+    shmc_atomic sleeping[SHMC_MAX_SEATS / 64];            /* a bit for each seat */
+    struct shmc_queue_lane lanes[SHMC_QUEUE_LANES];
+    struct shmc_queue_cursor cursors[SHMC_QUEUE_CURSORS];
+};
+static_assert(offsetof(struct shmc_queue_header, shutdown) == 64, "layout v3");
+static_assert(offsetof(struct shmc_queue_header, queued) == 128, "layout v3");
+static_assert(offsetof(struct shmc_queue_header, next_due) == 256, "layout v3");
+static_assert(offsetof(struct shmc_queue_header, priorities) == 320, "layout v3");
+static_assert(offsetof(struct shmc_queue_header, lanes) == 512, "layout v3");
+static_assert(sizeof(struct shmc_queue_header) <= SHMC_QUEUE_SEATS_OFFSET, "one page");
+
+struct shmc_queue_seat {
+    shmc_atomic32 bell; /* counts posts */
+    shmc_atomic32 reserved;
+    shmc_atomic incarnation;
+    shmc_atomic in_use;
+    shmc_atomic pid;
+    shmc_atomic claimed_ns;
+    shmc_atomic reserved1[3];
+    /* For display; of all who ever sat here. */
+    shmc_atomic counters[16];
+};
+static_assert(sizeof(struct shmc_queue_seat) == 192, "layout v3");
+
+/*
+ *     0 word | delay | requeues | life | hash | length | ticket | deadline |
+ *    64 since | key ...                                                    | 128
+ */
+struct shmc_queue_slot {
+    shmc_atomic word;     /* {state, lane, seat, incarnation, version}: queue.h */
+    shmc_atomic delay;    /* {time, lane, firing, life}; another life's = none */
+    shmc_atomic requeues; /* {count, life} */
+    shmc_atomic life;     /* which of the keys that had this slot; changed by who claims it */
+    shmc_atomic hash;
+    shmc_atomic length;   /* of the key, in bytes */
+    shmc_atomic ticket;   /* {position, lane} written last */
+    shmc_atomic deadline; /* {time, version}: until when its holder may keep it */
+    shmc_atomic since_ns; /* when it became queued or held, for display */
+    shmc_atomic key[SHMC_QUEUE_SHORT / 8];
+};
+static_assert(sizeof(struct shmc_queue_slot) == 128, "layout v3");
+
+#define SHMC_QUEUE_SIGNATURE                                                                      \
+    ((uint32_t)(sizeof(struct shmc_queue_header) + sizeof(struct shmc_queue_seat) * 3 +            \
+                sizeof(struct shmc_queue_slot) * 5 + SHMC_QUEUE_KEY_MAX * 7 +                     \
+                SHMC_QUEUE_BUCKET * 11 + SHMC_QUEUE_BLOCK * 13))
 
 #endif

@@ -31,6 +31,16 @@
  *   NO_TAKEOVER_WAKE who takes over wakes those whom the dead one may have left asleep
  *   NO_INHERIT_WAIT  what the dead one's last root does not reach waits for pins before that root
  *   NO_GUARD         nobody takes over beside a writer that holds the lock of another file
+ *   NO_ADD_FENCE     full fence before an add looks whether the key is dirty already
+ *   NO_TICKET        a key that becomes queued gets a ticket
+ *   NO_QUEUE_POST    and wakes a sleeping worker
+ *   NO_STATE_CHECK   a ticket leads to a key only if that is queued
+ *   NO_HOLD_CHECK    done() ends only the holding that it is of
+ *   NO_GIVE_BACK     what a dead worker held becomes dirty
+ *   NO_RIVAL_CHECK   a new key is searched for once more before it becomes known
+ *   NO_CONFIRM       a delay that was set changes an idle word, so that its slot is not retired
+ *   NO_LAMP          a worker that sleeps says so
+ *   NO_QUEUE_RECHECK and looks for tickets once more before it does
  */
 #ifndef SHMC_MUTANTS_H
 #define SHMC_MUTANTS_H
@@ -157,6 +167,56 @@
 #define SHMC_KEEP_NO_GUARD 0
 #else
 #define SHMC_KEEP_NO_GUARD 1
+#endif
+#ifdef SHMC_MUTANT_NO_ADD_FENCE
+#define SHMC_KEEP_NO_ADD_FENCE 0
+#else
+#define SHMC_KEEP_NO_ADD_FENCE 1
+#endif
+#ifdef SHMC_MUTANT_NO_TICKET
+#define SHMC_KEEP_NO_TICKET 0
+#else
+#define SHMC_KEEP_NO_TICKET 1
+#endif
+#ifdef SHMC_MUTANT_NO_QUEUE_POST
+#define SHMC_KEEP_NO_QUEUE_POST 0
+#else
+#define SHMC_KEEP_NO_QUEUE_POST 1
+#endif
+#ifdef SHMC_MUTANT_NO_STATE_CHECK
+#define SHMC_KEEP_NO_STATE_CHECK 0
+#else
+#define SHMC_KEEP_NO_STATE_CHECK 1
+#endif
+#ifdef SHMC_MUTANT_NO_HOLD_CHECK
+#define SHMC_KEEP_NO_HOLD_CHECK 0
+#else
+#define SHMC_KEEP_NO_HOLD_CHECK 1
+#endif
+#ifdef SHMC_MUTANT_NO_GIVE_BACK
+#define SHMC_KEEP_NO_GIVE_BACK 0
+#else
+#define SHMC_KEEP_NO_GIVE_BACK 1
+#endif
+#ifdef SHMC_MUTANT_NO_RIVAL_CHECK
+#define SHMC_KEEP_NO_RIVAL_CHECK 0
+#else
+#define SHMC_KEEP_NO_RIVAL_CHECK 1
+#endif
+#ifdef SHMC_MUTANT_NO_CONFIRM
+#define SHMC_KEEP_NO_CONFIRM 0
+#else
+#define SHMC_KEEP_NO_CONFIRM 1
+#endif
+#ifdef SHMC_MUTANT_NO_LAMP
+#define SHMC_KEEP_NO_LAMP 0
+#else
+#define SHMC_KEEP_NO_LAMP 1
+#endif
+#ifdef SHMC_MUTANT_NO_QUEUE_RECHECK
+#define SHMC_KEEP_NO_QUEUE_RECHECK 0
+#else
+#define SHMC_KEEP_NO_QUEUE_RECHECK 1
 #endif
 
 #endif

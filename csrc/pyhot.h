@@ -10,6 +10,7 @@
  *   pylist.c    ListView: the read-only list that an array word stands for
  *   pyread.c    Reader, Root, Resource: pins, look-ups, scans; batches of deltas
  *   pywrite.c   dict -> word, put
+ *   pyqueue.c   Queue: keys of work
  *   pymodule.c  puts them together
  *
  * Rules
@@ -47,6 +48,7 @@ extern struct shmc_hot_errors {
     PyObject *limit;       /* LimitExceeded */
     PyObject *fenced;      /* FencedError */
     PyObject *busy;        /* BusyError */
+    PyObject *shut_down;   /* QueueShutDown */
 } shmc_hot_errors;
 
 /* Sets the exception that belongs to a status; always returns NULL. */
@@ -269,6 +271,7 @@ int shmc_pylist_init(void); /* its iterator */
 
 int shmc_pyview_init(PyObject *module);  /* View, ListView */
 int shmc_pyread_init(PyObject *module);  /* Reader, Root, Resource, Delta */
+int shmc_pyqueue_init(PyObject *module); /* Queue */
 int shmc_pywrite_init(PyObject *module); /* put, put_many, stage ... */
 
 #endif

@@ -150,6 +150,7 @@ static int fetch_errors(void)
         {"LimitExceeded", &shmc_hot_errors.limit},
         {"FencedError", &shmc_hot_errors.fenced},
         {"BusyError", &shmc_hot_errors.busy},
+        {"QueueShutDown", &shmc_hot_errors.shut_down},
         {"Lapped", &shmc_hot_lapped},
     };
     PyObject *errors = PyImport_ImportModule("shmcache.errors");
@@ -195,7 +196,7 @@ PyMODINIT_FUNC PyInit__hot(void)
     if (module == NULL)
         return NULL;
     if (shmc_pyview_init(module) < 0 || shmc_pyread_init(module) < 0 ||
-        shmc_pywrite_init(module) < 0 || shmc_pyparse_init(module) < 0)
+        shmc_pyqueue_init(module) < 0 || shmc_pywrite_init(module) < 0 || shmc_pyparse_init(module) < 0)
         Py_CLEAR(module);
     return module;
 }

@@ -332,6 +332,91 @@ void shmc_relay_stop(struct shmc_relay *relay);
 int shmc_notice_open(const char *directory);
 /* Ends the sleep of every thread of this process in shmc_wait (they see TIMEOUT or OK). */
 void shmc_wake_self(struct shmc_reader *reader);
+/* ---- queue*.c: keys of work, each with one worker at a time ------------------------------------ */
+
+struct shmc_queue;
+
+/* How long the file is, and how much of it needs memory before it is formatted. 0: no such sizes
+ * (slots: a power of two). */
+uint64_t shmc_queue_size(uint64_t slot_count, uint64_t seat_count, uint64_t *backed);
+/* On a file of that length, before anybody can find it. */
+enum shmc_status shmc_queue_format(struct shmc_segment *file, uint64_t slot_count,
+                                   uint64_t seat_count, uint64_t instance, uint64_t seed);
+/* Whether somebody has a seat, asked through a description that has no lock but byte OPEN. */
+int shmc_queue_used(const struct shmc_segment *file, int lock_fd);
+/* Takes a seat. Two descriptions of the file, kept until close, and closed in children of fork()
+ * (shmc_close_in_child) by the caller, who holds byte SHMC_QUEUE_OPEN through lock_fd. BUSY: all seats are taken; CORRUPT, VERSION. */
+enum { SHMC_QUEUE_OPEN = 2049, SHMC_KEY_MAX = 320 };
+enum shmc_status shmc_queue_open(const struct shmc_segment *file, int seat_fd, int lock_fd,
+                                 struct shmc_queue **queue);
+/* Gives back what it holds, and the seat. In a forked child it only frees memory. */
+void shmc_queue_close(struct shmc_queue *queue);
+/* Of add_limited: max(base * 2^failures up to max, a bucket of `burst` tokens, one each token_ns;
+ * 0: no bucket). And how long this process may keep a key; 0: for ever. */
+void shmc_queue_limits(struct shmc_queue *queue, uint64_t base_ns, uint64_t max_ns,
+                       uint64_t token_ns, uint64_t burst);
+void shmc_queue_keep(struct shmc_queue *queue, uint64_t deadline_ns);
+
+/* Each may be called from any thread. OK; FULL (no slot), NO_SPACE, SYSTEM, LIMIT (the key has 1 to
+ * KEY_MAX bytes), CLOSED (shut down: nothing was added), FORKED. */
+enum shmc_status shmc_queue_add(struct shmc_queue *queue, const uint8_t *key, size_t length,
+                                int64_t priority);
+enum shmc_status shmc_queue_add_after(struct shmc_queue *queue, const uint8_t *key, size_t length,
+                                      int64_t priority, uint64_t delay_ns);
+enum shmc_status shmc_queue_add_limited(struct shmc_queue *queue, const uint8_t *key,
+                                        size_t length, int64_t priority);
+/* How often add_limited was called since it was last forgotten; and forgets it now. */
+enum shmc_status shmc_queue_requeues(struct shmc_queue *queue, const uint8_t *key, size_t length,
+                                     int forget, uint64_t *requeues);
+/* A key that is ours until done(): at most limit_ns long, or what keep() said if that is 0. OK,
+ * EMPTY, OVER (shut down and empty, or stopped), FORKED. */
+struct shmc_taken {
+    uint64_t slot, version; /* name the holding */
+    size_t length;
+    uint8_t key[320];
+};
+enum shmc_status shmc_queue_take(struct shmc_queue *queue, uint64_t limit_ns,
+                                 struct shmc_taken *held);
+/* NOT_FOUND: it was taken away from us before. */
+enum shmc_status shmc_queue_done(struct shmc_queue *queue, uint64_t slot, uint64_t version);
+uint64_t shmc_queue_length(const struct shmc_queue *queue);
+/* Sleeps until take() may have another answer, or this time of the monotonic clock. OK, TIMEOUT,
+ * INTERRUPTED, FORKED. */
+enum shmc_status shmc_queue_wait(struct shmc_queue *queue, uint64_t deadline_ns);
+/* The same after FULL: crowd() before the try, wait_room() with its number after it. */
+uint32_t shmc_queue_crowd(struct shmc_queue *queue);
+enum shmc_status shmc_queue_wait_room(struct shmc_queue *queue, uint32_t number,
+                                      uint64_t deadline_ns);
+/* For all processes: no key is added from now on. With drain, drained() is OK once none is held or
+ * another shut_down() came without drain, EMPTY before that (call again), TIMEOUT, INTERRUPTED. */
+void shmc_queue_shut_down(struct shmc_queue *queue, int drain);
+int shmc_queue_shutting_down(const struct shmc_queue *queue);
+enum shmc_status shmc_queue_drained(struct shmc_queue *queue, uint64_t deadline_ns);
+/* For this process: take() says OVER from now on. */
+void shmc_queue_stop(struct shmc_queue *queue);
+/* Looks after the dead, if it is time to. take() and wait() do it, too. */
+void shmc_queue_sweep(struct shmc_queue *queue, uint64_t now_ns);
+
+/* One process feeds: BUSY if another does (or another thread of this one). Where it is in a
+ * resource is stored after the adds that it covers: FENCED for who does not feed. NOT_FOUND: nobody
+ * was ever there. `whole`: since the queue was last rebuilt all of the resource was added. */
+enum shmc_status shmc_queue_feed_begin(struct shmc_queue *queue);
+void shmc_queue_feed_end(struct shmc_queue *queue);
+struct shmc_queue_place {
+    uint64_t instance, position, rebuilds;
+    int whole;
+};
+enum shmc_status shmc_queue_cursor(const struct shmc_queue *queue, const char *resource,
+                                   size_t length, struct shmc_queue_place *place);
+enum shmc_status shmc_queue_store_cursor(struct shmc_queue *queue, const char *resource,
+                                         size_t length, const struct shmc_queue_place *place);
+
+struct shmc_queue_stats {
+    uint64_t depth, delayed, in_progress, known, slots, workers;
+    uint64_t adds, repeats, gets, dones, retries, returned, expired, late, full, posts, rebuilds;
+    uint64_t queue_ns, work_ns, unfinished_ns, longest_ns;
+};
+void shmc_queue_stats(const struct shmc_queue *queue, struct shmc_queue_stats *stats);
 /* cffi: end */
 
 #endif

@@ -53,7 +53,7 @@ uint64_t shmc_monotonic_ns(void)
     return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
 }
 
-static enum shmc_status futex_wait(shmc_atomic32 *word, uint32_t expected, uint64_t deadline_ns)
+enum shmc_status shmc_futex_wait(shmc_atomic32 *word, uint32_t expected, uint64_t deadline_ns)
 {
     const struct timespec deadline = {
         .tv_sec = (time_t)(deadline_ns / SECOND_NS),
@@ -70,6 +70,11 @@ static enum shmc_status futex_wait(shmc_atomic32 *word, uint32_t expected, uint6
     return errno == EINTR ? SHMC_INTERRUPTED : SHMC_SYSTEM;
 }
 
+void shmc_futex_wake(shmc_atomic32 *word, int threads)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, threads, NULL, NULL, 0);
+}
+
 void shmc_post(shmc_atomic32 *semaphore)
 {
     if (shmc_load32_racy(semaphore) & 1u) {
@@ -78,7 +83,7 @@ void shmc_post(shmc_atomic32 *semaphore)
         else
             shmc_exchange32(semaphore, 0);
     }
-    syscall(SYS_futex, semaphore, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    shmc_futex_wake(semaphore, INT_MAX);
 }
 
 /*
@@ -156,7 +161,7 @@ static enum shmc_status await(struct shmc_reader *reader, struct shmc_wanted wan
             return SHMC_OVER;
         if (shmc_load_racy(&reader->wakes) != wakes || stopped(wanted)) /* W7 */
             return SHMC_TIMEOUT;
-        const enum shmc_status status = futex_wait(&reader->seat->semaphore, number, deadline_ns);
+        const enum shmc_status status = shmc_futex_wait(&reader->seat->semaphore, number, deadline_ns);
         if (status == SHMC_INTERRUPTED || status == SHMC_SYSTEM)
             return status;
         if (has_news(reader->super, wanted, seen))

@@ -90,6 +90,24 @@ if TYPE_CHECKING:
         shmc_reader_wakes: Callable[[ReaderHandle], int]
         shmc_wait_progress: Callable[[ReaderHandle, int, int, int, int], int]
         shmc_wake_self: Callable[[ReaderHandle], None]
+        shmc_queue_size: Callable[[int, int, Pointer], int]
+        shmc_queue_format: Callable[[SegmentHandle, int, int, int, int], int]
+        shmc_queue_used: Callable[[SegmentHandle, int], int]
+        shmc_queue_open: Callable[[SegmentHandle, int, int, Pointer], int]
+        shmc_queue_close: Callable[[Pointer], None]
+        shmc_queue_limits: Callable[[Pointer, int, int, int, int], None]
+        shmc_queue_keep: Callable[[Pointer, int], None]
+        shmc_queue_stop: Callable[[Pointer], None]
+        shmc_queue_sweep: Callable[[Pointer, int], None]
+        shmc_queue_shut_down: Callable[[Pointer, int], None]
+        shmc_queue_shutting_down: Callable[[Pointer], int]
+        shmc_queue_drained: Callable[[Pointer, int], int]
+        shmc_queue_stats: Callable[[Pointer, Pointer], None]
+        shmc_queue_feed_begin: Callable[[Pointer], int]
+        shmc_queue_feed_end: Callable[[Pointer], None]
+        shmc_queue_cursor: Callable[[Pointer, bytes, int, Pointer], int]
+        shmc_queue_store_cursor: Callable[[Pointer, bytes, int, Pointer], int]
+        SHMC_QUEUE_OPEN: int
 
 
 ffi = _core.ffi
@@ -99,6 +117,8 @@ NULL: Pointer = ffi.NULL
 OK: int = _core.lib.SHMC_OK
 EMPTY: int = _core.lib.SHMC_EMPTY
 LAPPED: int = _core.lib.SHMC_LAPPED
+TIMEOUT: int = _core.lib.SHMC_TIMEOUT
+INTERRUPTED: int = _core.lib.SHMC_INTERRUPTED
 NOT_FOUND: int = _core.lib.SHMC_NOT_FOUND
 STALE: int = _core.lib.SHMC_STALE
 NO_SPACE: int = _core.lib.SHMC_NO_SPACE

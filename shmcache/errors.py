@@ -23,6 +23,7 @@ __all__ = [
     "Lapped",
     "LayoutMismatch",
     "LimitExceeded",
+    "QueueShutDown",
     "SegmentNotFound",
     "ShmCacheError",
     "SourceError",
@@ -90,6 +91,10 @@ class BusyError(ShmCacheError):
 
 class FencedError(ShmCacheError):
     """Another writer took over. Stop writing; close this writer and attach as a reader."""
+
+
+class QueueShutDown(ShmCacheError):
+    """The queue is shut down and empty, or stop() ended our part in it. End the worker's loop."""
 
 
 class SourceError(ShmCacheError):

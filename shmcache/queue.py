@@ -20,28 +20,55 @@ the reflector is restarted.
 
 from __future__ import annotations
 
-from shmcache.errors import ShmCacheError
+import os
+import time
+from _thread import RLock
+
+from shmcache import _native, waiting
+from shmcache._native import check, ffi, lib, struct_values
+from shmcache.errors import ClosedError, ForkedError, QueueShutDown
+from shmcache.queuefile import QueueFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
+    from typing import Self, TypedDict
 
-    from shmcache.reader import Cache
+    from shmcache import _hot
+    from shmcache.segments import Place
+
+    class QueueOptions(TypedDict, total=False):
+        """The keyword arguments of WorkQueue."""
+
+        slots: int
+        workers: int
+        deadline: float | None
+        base_delay: float
+        max_delay: float
+        rate: float | None
+        burst: int
+
+
+__all__ = ["INITIAL_PRIORITY", "QueueShutDown", "WorkQueue"]
 
 INITIAL_PRIORITY = -100
 """Of the keys of a first list: what changes now goes before them."""
-
-
-class QueueShutDown(ShmCacheError):
-    """The queue was shut down and has no more keys, or stop() ended this process's part in it."""
+_NS = 1_000_000_000
+_FOREVER_NS = 1 << 62
+_HUB_SECONDS = 0.02  # where a thread that sleeps would stop all greenlets
+_TIMES = ("queue_ns", "work_ns", "unfinished_ns", "longest_ns")
 
 
 class WorkQueue:
-    """One process's part in a queue. Thread-safe. A child of fork() gets a part of its own."""
+    """One process's part in a queue. Thread-safe. A child of fork() gets a part of its own.
+
+    Where gevent or eventlet has patched threads, get() does not stop the hub.
+    """
 
     def __init__(
         self,
-        cache: Cache,
+        place: Place,
         name: str,
         *,
         slots: int = 65_536,
@@ -58,51 +85,142 @@ class WorkQueue:
         its worker lives; None: never. base_delay to burst: of add_rate_limited(); rate None: no
         bucket for all keys together.
         """
-        raise NotImplementedError  # being built: what stands here is what it will be
+        self.name = name
+        self._place = place
+        self._settings = (slots, workers)
+        token = 0.0 if rate is None else 1 / rate
+        self._limits = (_ns(base_delay), _ns(max_delay), _ns(token), burst)
+        self._deadline = _ns(deadline or 0)
+        self._locks: dict[int, RLock] = {}
+        self._stopped = False
+        self._file, self._hot = self._open()
+
+    def _open(self) -> tuple[QueueFile, _hot.Queue]:
+        file = QueueFile(self._place, self.name, self._settings)
+        hot = file.hot()
+        handle = file.use()
+        lib.shmc_queue_limits(handle, *self._limits)
+        lib.shmc_queue_keep(handle, self._deadline)
+        file.leave()
+        return file, hot
+
+    def _reopen(self) -> _hot.Queue:
+        """In a child of fork(): a seat of its own. Nothing that the parent held is held here."""
+        with self._locks.setdefault(os.getpid(), RLock()):
+            if self._hot.forked:
+                self._file, self._hot = self._open()
+                self._stopped = False
+            return self._hot
+
+    def _use(self) -> AbstractContextManager[object]:
+        if self._hot.forked:
+            self._reopen()
+        if self._hot.closed:
+            raise ClosedError(f"queue {self.name!r} is closed")
+        return _Use(self._file)
 
     # ---- adding ----------------------------------------------------------------------------------
 
     def add(self, key: str, priority: int = 0, *, timeout: float | None = None) -> None:
         """The key is to be worked on: handed out once, however often it is added before that.
 
-        A higher priority goes first; the higher of two is kept. Waits while the queue is full;
-        BusyError after `timeout` seconds. Nothing happens after shut_down().
+        A higher priority goes first; the higher of two is kept. Eight priorities may be in use; of
+        further ones the nearest counts. Waits while the queue is full; BusyError after `timeout`
+        seconds. Nothing happens after shut_down().
         """
-        raise NotImplementedError
+        try:
+            self._hot.add(key, priority, timeout)
+        except ForkedError:
+            self._reopen().add(key, priority, timeout)
 
     def add_many(self, keys: Iterable[str], priority: int = 0) -> None:
         """add() for each."""
-        raise NotImplementedError
+        if self._hot.forked:
+            self._reopen()
+        self._hot.add_many(keys, priority)
 
-    def add_after(self, key: str, seconds: float, priority: int = 0) -> None:
+    def add_after(
+        self, key: str, seconds: float, priority: int = 0, *, timeout: float | None = None
+    ) -> None:
         """add() in so many seconds; of several times the earliest counts."""
-        raise NotImplementedError
+        try:
+            self._hot.add_after(key, seconds, priority, timeout)
+        except ForkedError:
+            self._reopen().add_after(key, seconds, priority, timeout)
 
-    def add_rate_limited(self, key: str, priority: int = 0) -> None:
+    def add_rate_limited(
+        self, key: str, priority: int = 0, *, timeout: float | None = None
+    ) -> None:
         """add() after a wait that doubles with each time until forget(), as client-go's does."""
-        raise NotImplementedError
+        try:
+            self._hot.add_rate_limited(key, priority, timeout)
+        except ForkedError:
+            self._reopen().add_rate_limited(key, priority, timeout)
 
     # ---- working ---------------------------------------------------------------------------------
 
-    def get(self, timeout: float | None = None) -> str | None:
-        """The next key, which is ours until done(). None after `timeout` seconds; QueueShutDown."""
-        raise NotImplementedError
+    def get(self, timeout: float | None = None, *, deadline: float = 0) -> str | None:
+        """The next key, which is ours until done(). None after `timeout` seconds; QueueShutDown.
+
+        `deadline`: seconds until it goes to other hands though we live; 0: as the queue says.
+        """
+        if waiting.cooperative() is not None:
+            return self._get_on_hub(timeout, deadline)
+        try:
+            return self._hot.get(timeout, deadline)
+        except ForkedError:
+            return self._reopen().get(timeout, deadline)
+
+    def _get_on_hub(self, timeout: float | None, deadline: float) -> str | None:
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self._hot.forked:
+                self._reopen()
+            key = self._hot.get(0, deadline)
+            left = _HUB_SECONDS if end is None else end - time.monotonic()
+            if key is not None or left <= 0:
+                return key
+            time.sleep(min(left, _HUB_SECONDS))
 
     def done(self, key: str) -> None:
         """The work on a key that get() gave to this process is done, well or not."""
-        raise NotImplementedError
+        try:
+            self._hot.done(key)
+        except ForkedError:
+            return  # it is the parent's
 
     def forget(self, key: str) -> None:
         """The next add_rate_limited() of the key begins with the shortest wait again."""
-        raise NotImplementedError
+        try:
+            self._hot.forget(key)
+        except ForkedError:
+            self._reopen().forget(key)
 
     def num_requeues(self, key: str) -> int:
         """How often add_rate_limited() was called for the key, in any process, since forget()."""
-        raise NotImplementedError
+        try:
+            return self._hot.num_requeues(key)
+        except ForkedError:
+            return self._reopen().num_requeues(key)
 
     def __len__(self) -> int:
         """Keys that wait to be handed out; neither those in progress nor those for later."""
-        raise NotImplementedError
+        if self._hot.forked:
+            self._reopen()
+        return len(self._hot)
+
+    def __bool__(self) -> bool:
+        return True  # a queue without keys is a queue
+
+    def __iter__(self) -> Iterator[str]:
+        """get() until QueueShutDown; done() is for who works on them."""
+        while True:
+            try:
+                key = self.get()
+            except QueueShutDown:
+                return
+            if key is not None:
+                yield key
 
     # ---- the end ---------------------------------------------------------------------------------
 
@@ -111,26 +229,97 @@ class WorkQueue:
 
         With `drain`, returns when no key is in progress any more (False: not within `timeout`); a
         second shut_down() without it ends that wait. When the last process has left, the next one
-        finds the queue open again.
+        finds the queue open again, with the keys that were left and those for later.
         """
-        raise NotImplementedError
+        with self._use() as handle:
+            lib.shmc_queue_shut_down(handle, drain)
+            if not drain:
+                return True
+            end = _FOREVER_NS if timeout is None else time.monotonic_ns() + _ns(timeout)
+            while True:
+                status = lib.shmc_queue_drained(handle, end)
+                if status == _native.OK:
+                    return True
+                if status == _native.TIMEOUT:
+                    return False
+                if status not in (_native.EMPTY, _native.INTERRUPTED):
+                    check(status, f"draining queue {self.name!r}")
 
     @property
     def shutting_down(self) -> bool:
         """Whether shut_down() was called, in whatever process."""
-        raise NotImplementedError
+        with self._use() as handle:
+            return bool(lib.shmc_queue_shutting_down(handle))
 
     def stop(self) -> None:
         """This process takes no more keys: its get() raises QueueShutDown. The others go on."""
-        raise NotImplementedError
+        with self._use() as handle:
+            self._stopped = True
+            lib.shmc_queue_stop(handle)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether stop() was called in this process."""
+        return self._stopped
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+        return self._hot.closed
 
     def close(self) -> None:
         """Leaves; keys in progress here are given back. Idempotent.
 
         The last one to leave an empty queue removes it.
         """
-        raise NotImplementedError
+        self._hot.close()
 
-    def stats(self) -> Mapping[str, int | float]:
-        """Of all processes, since the queue was made: depth, delayed, in_progress, adds, ..."""
-        raise NotImplementedError
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- for others ------------------------------------------------------------------------------
+
+    def tend(self) -> None:
+        """Looks after dead workers' keys, if it is time to. get() does so, too."""
+        with self._use() as handle:
+            lib.shmc_queue_sweep(handle, time.monotonic_ns())
+
+    def stats(self) -> dict[str, int | float]:
+        """Of all processes, since the queue was made: depth, delayed, in_progress, adds, ...
+
+        queue_seconds and work_seconds are sums over `gets` and `dones`; unfinished_seconds and
+        longest_seconds are of what is in progress now.
+        """
+        with self._use() as handle:
+            found = ffi.new("struct shmc_queue_stats *")
+            lib.shmc_queue_stats(handle, found)
+        stats: dict[str, int | float] = struct_values(found)
+        for name in _TIMES:
+            stats[name[:-2] + "seconds"] = stats.pop(name) / _NS
+        return stats
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self)} keys"
+        return f"<shmcache.WorkQueue {self.name!r}: {state}>"
+
+
+class _Use:
+    """The handle, for the length of a with block."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: QueueFile) -> None:
+        self._file = file
+
+    def __enter__(self) -> object:
+        return self._file.use()
+
+    def __exit__(self, *_: object) -> None:
+        self._file.leave()
+
+
+def _ns(seconds: float) -> int:
+    return min(max(round(seconds * _NS), 0), _FOREVER_NS // 2)

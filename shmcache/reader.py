@@ -29,9 +29,10 @@ from shmcache.succession import Succession
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Self
+    from typing import Self, Unpack
 
     from shmcache.informer import Informer
+    from shmcache.queue import QueueOptions, WorkQueue
 
 
 def attach(
@@ -72,6 +73,7 @@ class Cache:
         self._locks: dict[int, RLock] = {}
         self._known: dict[str, CachedResource] = {}
         self._informer: Informer | None = None
+        self._queues: dict[str, WorkQueue] = {}
 
     def _attach(self) -> _hot.Reader:
         return Attachment(self._place, Succession(self._place)).reader()
@@ -290,6 +292,21 @@ class Cache:
 
         run(self)
 
+    # ---- work ----------------------------------------------------------------------------------
+
+    def queue(self, name: str, **options: Unpack[QueueOptions]) -> WorkQueue:
+        """The work queue of this name, shared by all processes that ask for it: see WorkQueue.
+
+        Options count for the first call in a process. close() of the cache closes it, too.
+        """
+        with self._locks.setdefault(os.getpid(), RLock()):
+            found = self._queues.get(name)
+            if found is None or found.closed:
+                from shmcache.queue import WorkQueue
+
+                found = self._queues[name] = WorkQueue(self._place, name, **options)
+            return found
+
     # ---- the end -------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -299,6 +316,8 @@ class Cache:
             return
         if self._informer is not None:
             self._informer.stop()
+        for queue in self._queues.values():
+            queue.close()
         held: Attachment | None = reader.owner  # type: ignore[assignment]
         if held is None:
             return

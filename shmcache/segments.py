@@ -118,6 +118,18 @@ class Place:
         """SEATS for a reader: a description of its own, which will hold its seat's lock."""
         return self._open(self._instance(instance, "seats"), writable=True)
 
+    def open_shared(self, name: str) -> int:
+        """A file that whoever reads may write, too: a description of its own, each time."""
+        return self._open(name, writable=True)
+
+    def shared_mode(self) -> int:
+        """The mode of SEATS now, for files of that kind; our own uid's alone if there is none."""
+        try:
+            file = self._instance(self.current().seats, "seats")
+            return os.stat(self.location.file(file), follow_symlinks=False).st_mode & 0o666
+        except (SegmentNotFound, FileNotFoundError):
+            return 0o600
+
     def _instance(self, instance: int, kind: str) -> str:
         return f"{self.stem}.{instance:016x}.{kind}"
 
@@ -281,8 +293,11 @@ class Place:
 
     def unlink(self) -> None:
         """Removes every name of this cache; who is attached keeps the memory. Lock held."""
+        from shmcache.queuefile import remove_unused
+
         self.location.unlink(self.pointer)
         self.unlink_instances()
+        remove_unused(self)
         self.location.unlink(self.stem + ".lock")
 
     def remove(self) -> None:

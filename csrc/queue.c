@@ -1,0 +1,288 @@
+/*
+ * queue.c - the work queue: what state each key is in, and who may change it.
+ *
+ * Think of a card for each key, and a box of numbered tickets. The card says whether the key is
+ * to be worked on, and who works on it; it changes by one exchange of one word. A ticket says no
+ * more than "look at card 17": who draws it looks, and takes the key if it is to be had. Tickets
+ * may be lost or come twice. So nobody ever holds anything that others wait for: whoever dies
+ * leaves cards on which his name stands, and perhaps a card without a ticket. Both are found by
+ * the sweep of any other worker.
+ *
+ *      free --claim--> claimed --publish--> known --add--> queued --get--> held --done--> known
+ *        ^                |                   |              ^              | add
+ *        |                v                   v              |              v
+ *        +------------- dead <----------------+              +----done--- held, dirty
+ *
+ * Invariants
+ *   Q1  the word of a slot is what is true; tickets, dues, counts and bells are hints, and a scan
+ *       of the words finds each of them again.
+ *   Q2  a key is held by one worker: held comes only from queued, by the exchange that puts the
+ *       holder's seat and incarnation there.
+ *   Q3  an add is never lost: it finds the key dirty, or makes it so. What comes after it in the
+ *       adder's order is seen by who works on the key because of it.
+ *   Q4  held ends by its holder's done(), by the deadline that the holder set, or when the lock
+ *       of its seat was taken by another: not otherwise. What was dirty is queued then, by the
+ *       same exchange; what the dead held is dirty.
+ *   Q5  the version changes at each step but two: dirty while held, and a higher lane while
+ *       queued, after which the word never comes back within the same version. A holding is
+ *       therefore named by slot and version, and a late done() of one that ended does nothing.
+ *   Q6  the life of a slot changes only while it is claimed, the key's bytes only then. Who loaded
+ *       a word that is known, and then the life that it looked for, may exchange that word: it
+ *       is that key's.
+ *   Q7  a known key is known once: see queuetable.c.
+ *   Q8  a slot is retired only from known, neither dirty nor held, with no requeues and no delay.
+ *       Whoever adds a delay or a requeue changes the version of an idle word afterwards, so that
+ *       a retirement that did not see it fails.
+ *
+ * Ordering
+ *   Q9  what the adder did before ▸ full fence ▸ load of the word (an add that finds the key dirty
+ *       stores nothing) <-> the exchange of get() that clears dirty, a full fence, before the
+ *       worker looks at anything.
+ *   Q10 dirty ▸ ticket ▸ full fence ▸ who sleeps?  <-> sleeping ▸ full fence ▸ any ticket?
+ *       (queuewait.c)
+ *   Q11 the key's bytes, hash and life ▸ release by the exchange to known <-> acquire of the word.
+ *
+ * Progress: no operation waits for another process. An exchange fails only because another one
+ * succeeded; loops over tickets, slots and buckets are bounded. All of the file may be garbage:
+ * what is loaded is range-checked, a state that cannot be is left to the sweep.
+ */
+#include "queue.h"
+
+#define DEADLINE_TICK 18u /* deadlines: time in units of 2^18 ns << 24 | version */
+#define DEADLINE_VERSION 0xffffffu
+
+static void count_queued(struct shmc_queue *queue)
+{
+    shmc_fetch_add(&queue->header->queued, 1);
+}
+
+static void count_taken(struct shmc_queue *queue)
+{
+    shmc_fetch_add(&queue->header->queued, UINT64_MAX);
+}
+
+/* A key that is queued by now gets its ticket, and a worker. */
+static void hand_in(struct shmc_queue *queue, uint64_t slot, unsigned lane, uint64_t now_ns)
+{
+    shmc_store_racy(&queue->slots[slot].since_ns, now_ns);
+    count_queued(queue);
+    SHMC_UNLESS(NO_TICKET, shmc_ticket_write(queue, slot, lane));
+    shmc_fence_full(); /* Q10 */
+    SHMC_UNLESS(NO_QUEUE_POST, shmc_queue_post(queue));
+}
+
+enum shmc_status shmc_key_dirty(struct shmc_queue *queue, struct shmc_place place, unsigned lane,
+                                uint64_t now_ns)
+{
+    struct shmc_queue_slot *slot = shmc_slot_of(queue, place);
+
+    for (;;) {
+        const uint64_t word = shmc_load_acquire(&slot->word);
+        if (!shmc_same_life(queue, place, word)) /* Q6 */
+            return SHMC_NOT_FOUND;
+        const unsigned state = KEY_STATE(word);
+        const bool held = (state & KEY_HELD) != 0;
+        if ((state & KEY_DIRTY) != 0 && !shmc_lane_before(queue, lane, KEY_LANE(word))) {
+            shmc_queue_count(queue, COUNT_REPEATS, 1);
+            return SHMC_OK; /* Q3, Q9 */
+        }
+        const uint64_t owner = held ? word & ((UINT64_C(1) << 32) - 1) & ~UINT64_C(127) : 0;
+        const bool same = held || (state & KEY_DIRTY) != 0; /* Q5 */
+        const uint64_t next = shmc_key_word(state | KEY_DIRTY, lane, owner,
+                                            KEY_VERSION(word) + (same ? 0 : 1));
+        if (!shmc_cas(&slot->word, word, next))
+            continue;
+        if ((state & KEY_DIRTY) != 0) { /* raised: what is queued gets a ticket there, too */
+            if (!held)
+                shmc_ticket_write(queue, place.slot, lane);
+            shmc_queue_count(queue, COUNT_REPEATS, 1);
+            return SHMC_OK;
+        }
+        shmc_queue_count(queue, COUNT_ADDS, 1);
+        if (!held)
+            hand_in(queue, place.slot, lane, now_ns);
+        return SHMC_OK;
+    }
+}
+
+enum shmc_status shmc_queue_add(struct shmc_queue *queue, const uint8_t *key, size_t length,
+                                int64_t priority)
+{
+    unsigned lane = 0;
+    struct shmc_place place;
+    bool made = false;
+
+    if (shmc_queue_forked(queue))
+        return SHMC_FORKED;
+    if (length == 0 || length > SHMC_QUEUE_KEY_MAX)
+        return SHMC_LIMIT;
+    if (shmc_load_racy(&queue->header->shutdown) != 0)
+        return SHMC_CLOSED;
+    enum shmc_status status = shmc_lane_of(queue, priority, &lane);
+    if (status != SHMC_OK)
+        return status;
+    const uint64_t hash = shmc_queue_hash(queue, key, length);
+    const uint64_t now_ns = shmc_monotonic_ns();
+    SHMC_UNLESS(NO_ADD_FENCE, shmc_fence_full()); /* Q9 */
+    do {
+        status = shmc_key_make(queue, key, length, hash, KEY_DIRTY, lane, &place, &made);
+        if (status == SHMC_OK && made) {
+            shmc_queue_count(queue, COUNT_ADDS, 1);
+            hand_in(queue, place.slot, lane, now_ns);
+        } else if (status == SHMC_OK) {
+            status = shmc_key_dirty(queue, place, lane, now_ns);
+        }
+    } while (status == SHMC_NOT_FOUND);
+    if (status == SHMC_FULL)
+        shmc_queue_count(queue, COUNT_FULL, 1);
+    return status;
+}
+
+/* ---- working --------------------------------------------------------------------------------- */
+
+static void set_deadline(const struct shmc_queue *queue, struct shmc_queue_slot *slot,
+                         uint64_t version, uint64_t now_ns, uint64_t limit_ns)
+{
+    uint64_t deadline = 0;
+
+    if (limit_ns == 0)
+        limit_ns = queue->deadline_ns;
+    if (limit_ns != 0) {
+        const uint64_t ticks = ((now_ns + limit_ns) >> DEADLINE_TICK) + 1;
+        deadline = ticks << 24 | (version & DEADLINE_VERSION);
+    }
+    shmc_store_racy(&slot->deadline, deadline);
+}
+
+bool shmc_key_expired(const struct shmc_queue *queue, uint64_t slot, uint64_t word,
+                      uint64_t now_ns)
+{
+    const uint64_t deadline = shmc_load_racy(&queue->slots[slot].deadline);
+
+    /* One of another holding counts for nothing: whoever holds it has not set his yet, or none. */
+    return deadline != 0 &&
+           (deadline & DEADLINE_VERSION) == (KEY_VERSION(word) & DEADLINE_VERSION) &&
+           deadline >> 24 < now_ns >> DEADLINE_TICK;
+}
+
+/* Q2: the key of a ticket, if it is to be had. */
+static bool take(struct shmc_queue *queue, uint64_t slot, unsigned lane, uint64_t now_ns,
+                 uint64_t limit_ns, struct shmc_taken *held)
+{
+    struct shmc_queue_slot *at = &queue->slots[slot];
+    uint64_t word, version;
+
+    do {
+        word = shmc_load_acquire(&at->word);
+        version = (KEY_VERSION(word) + 1) & UINT32_MAX;
+        if (!SHMC_CHECKED(NO_STATE_CHECK, KEY_STATE(word) == KEY_QUEUED) ||
+            KEY_LANE(word) != lane)
+            return false; /* a ticket that came late, or twice */
+    } while (!shmc_cas(&at->word, word,
+                       shmc_key_word(KEY_KNOWN | KEY_HELD, lane, queue->owner, version)));
+    set_deadline(queue, at, version, now_ns, limit_ns);
+    count_taken(queue);
+    const uint64_t since = shmc_load_racy(&at->since_ns);
+    if (now_ns > since)
+        shmc_queue_count(queue, COUNT_QUEUE_NS, now_ns - since);
+    shmc_store_racy(&at->since_ns, now_ns);
+    shmc_queue_count(queue, COUNT_GETS, 1);
+    held->slot = slot;
+    held->version = version;
+    held->length = shmc_key_copy(queue, slot, held->key); /* Q6: held, so its life stays */
+    if (held->length == 0) { /* spoilt: whoever rebuilds frees it */
+        shmc_store_racy(&queue->header->corrupt, 1);
+        return false;
+    }
+    return true;
+}
+
+static bool take_any(struct shmc_queue *queue, uint64_t now_ns, uint64_t limit_ns,
+                     struct shmc_taken *held)
+{
+    unsigned lanes[SHMC_QUEUE_LANES];
+    const unsigned count = shmc_lane_order(queue, lanes);
+
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t slot = shmc_ticket_take(queue, lanes[i]);
+        for (; slot < queue->slot_count; slot = shmc_ticket_take(queue, lanes[i])) {
+            if (take(queue, slot, lanes[i], now_ns, limit_ns, held))
+                return true;
+        }
+    }
+    return false;
+}
+
+enum shmc_status shmc_queue_take(struct shmc_queue *queue, uint64_t limit_ns,
+                                 struct shmc_taken *held)
+{
+    if (shmc_queue_forked(queue))
+        return SHMC_FORKED;
+    if (shmc_load_racy(&queue->stopped) != 0)
+        return SHMC_OVER;
+    const uint64_t now_ns = shmc_monotonic_ns();
+    const bool over = shmc_load_racy(&queue->header->shutdown) != 0;
+    if (!over && shmc_load_racy(&queue->header->next_due) <= now_ns)
+        shmc_due_fire(queue, now_ns);
+    shmc_queue_sweep(queue, now_ns);
+    if (take_any(queue, now_ns, limit_ns, held)) {
+        shmc_queue_pass_on(queue);
+        return SHMC_OK;
+    }
+    if (!over && shmc_load_racy(&queue->header->missing) == 0)
+        return SHMC_EMPTY;
+    shmc_queue_scan(queue, now_ns); /* a key whose ticket was lost is no reason to go home */
+    if (take_any(queue, now_ns, limit_ns, held))
+        return SHMC_OK;
+    return over ? SHMC_OVER : SHMC_EMPTY;
+}
+
+/* Everything that ends a holding: the key is queued if it is dirty (or shall be), else idle. */
+static bool let_go(struct shmc_queue *queue, uint64_t slot, uint64_t word, bool dirty,
+                   uint64_t now_ns)
+{
+    const unsigned lane = KEY_LANE(word);
+    const unsigned state = dirty || (word & KEY_DIRTY) != 0 ? KEY_QUEUED : KEY_KNOWN;
+
+    if (!shmc_cas(&queue->slots[slot].word, word,
+                  shmc_key_word(state, lane, 0, KEY_VERSION(word) + 1))) /* Q4 */
+        return false;
+    if (state == KEY_QUEUED)
+        hand_in(queue, slot, lane, now_ns);
+    else
+        shmc_queue_room(queue);
+    return true;
+}
+
+bool shmc_key_give_back(struct shmc_queue *queue, uint64_t slot, uint64_t word, uint64_t now_ns)
+{
+    return let_go(queue, slot, word, SHMC_KEEP_NO_GIVE_BACK, now_ns);
+}
+
+enum shmc_status shmc_queue_done(struct shmc_queue *queue, uint64_t slot, uint64_t version)
+{
+    if (shmc_queue_forked(queue))
+        return SHMC_FORKED;
+    if (slot >= queue->slot_count)
+        return SHMC_INVALID;
+    const uint64_t now_ns = shmc_monotonic_ns();
+    struct shmc_queue_slot *at = &queue->slots[slot];
+    const uint64_t since = shmc_load_racy(&at->since_ns);
+    for (;;) {
+        const uint64_t word = shmc_load_acquire(&at->word);
+        const bool ours = (word & (KEY_KNOWN | KEY_HELD)) == (KEY_KNOWN | KEY_HELD) &&
+                          KEY_VERSION(word) == version &&
+                          (word & ~UINT64_C(127) & UINT32_MAX) == queue->owner;
+        if (!SHMC_CHECKED(NO_HOLD_CHECK, ours)) { /* Q5 */
+            shmc_queue_count(queue, COUNT_LATE, 1);
+            return SHMC_NOT_FOUND;
+        }
+        if (!let_go(queue, slot, word, false, now_ns))
+            continue;
+        shmc_queue_count(queue, COUNT_DONES, 1);
+        if (now_ns > since)
+            shmc_queue_count(queue, COUNT_WORK_NS, now_ns - since);
+        shmc_queue_finished(queue);
+        return SHMC_OK;
+    }
+}

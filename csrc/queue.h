@@ -1,0 +1,216 @@
+/*
+ * queue.h - private prototypes of the work queue, and what a slot's words consist of.
+ *
+ *   queue.c       states of keys: add, get, done, give back; their invariants
+ *   queuetable.c  which slot a key has: look-up, claiming, retiring
+ *   queuelane.c   tickets: in which order keys are handed out
+ *   queuedue.c    keys for later: delays, rate limits
+ *   queuewait.c   sleeping until there is a key, and being woken
+ *   queuesweep.c  the keys of the dead, and what was lost or spoilt
+ *   queueseat.c   the file, its seats, its feeder
+ */
+#ifndef SHMC_QUEUE_H
+#define SHMC_QUEUE_H
+
+#include "core.h"
+
+/* ---- a slot's word ------------------------------------------------------------------------ */
+
+#define KEY_KNOWN 1u /* the key may be found here */
+#define KEY_DIRTY 2u /* it is to be worked on */
+#define KEY_HELD 4u  /* somebody works on it; alone: the slot is claimed, its key being written */
+#define KEY_DEAD 8u  /* alone: the slot is being taken out of the index */
+#define KEY_FREE 0u
+#define KEY_CLAIMED KEY_HELD
+#define KEY_QUEUED (KEY_KNOWN | KEY_DIRTY)
+
+#define KEY_STATE(word) ((unsigned)((word) & 15u))
+#define KEY_LANE(word) ((unsigned)((word) >> 4 & 7u))
+#define KEY_SEAT(word) ((word) >> 7 & 1023u)
+#define KEY_INCARNATION(word) ((word) >> 17 & 0x7fffu)
+#define KEY_VERSION(word) ((word) >> 32)
+#define KEY_INCARNATIONS 0x7fffu
+
+static inline uint64_t shmc_key_word(unsigned state, unsigned lane, uint64_t owner,
+                                     uint64_t version)
+{
+    return version << 32 | owner | (uint64_t)lane << 4 | state;
+}
+
+/* ---- delays: time in ticks of 2^14 ns << 18 | lane << 15 | firing << 14 | life -------------- */
+
+#define DUE_TICK 14u
+#define DUE_LIFE 0x3fffu
+#define DUE_FIRING 0x4000u
+#define DUE_LANE(delay) ((unsigned)((delay) >> 15 & 7u))
+#define DUE_TICKS(delay) ((delay) >> 18)
+#define DUE_NEVER UINT64_MAX
+
+/* ---- counters of a seat ---------------------------------------------------------------------- */
+
+enum shmc_queue_count {
+    COUNT_ADDS,     /* keys that became queued by an add */
+    COUNT_REPEATS,  /* adds of what was queued already */
+    COUNT_GETS,
+    COUNT_DONES,
+    COUNT_RETRIES,  /* add_after and add_rate_limited */
+    COUNT_RETURNED, /* keys taken from the dead */
+    COUNT_EXPIRED,  /* keys taken from those who kept them too long */
+    COUNT_LATE,     /* done() of a key that was taken away before */
+    COUNT_FULL,     /* adds that found no room */
+    COUNT_QUEUE_NS, /* between being queued and being handed out */
+    COUNT_WORK_NS,  /* between being handed out and done */
+    COUNT_POSTS,
+    COUNT_REPAIRS
+};
+
+/* ---- the handle ---------------------------------------------------------------------------- */
+
+struct shmc_queue {
+    struct shmc_queue_header *header;
+    struct shmc_queue_seat *seats, *seat;
+    shmc_atomic *index, *dues, *rings;
+    struct shmc_queue_slot *slots;
+    uint8_t *long_keys;
+    /* As the header had them when it was opened: from then on they are not read there. */
+    uint64_t slot_count, seat_count, bucket_mask, seed, instance;
+    uint64_t rings_offset, slots_offset, long_offset;
+    uint64_t owner;       /* seat and incarnation, as they stand in a word */
+    uint64_t seat_index;
+    uint64_t deadline_ns; /* how long a key may be kept; 0 = for ever */
+    uint64_t base_ns, max_ns, token_ns, burst;
+    shmc_atomic backed;       /* slots below it surely have memory */
+    shmc_atomic rings_backed; /* bits of lanes that have it */
+    int seat_fd, lock_fd; /* two descriptions: one holds our locks, one tries those of others */
+    bool feeding;
+    const uint64_t *fork_word;
+    uint64_t incarnation; /* of our seat, whole */
+    bool lent;            /* memory of a test, all there from the start */
+    shmc_atomic stopped;  /* this process takes no more keys */
+    pthread_mutex_t lock; /* what follows */
+    unsigned sleepers;    /* threads in shmc_queue_wait() */
+    bool keeping;         /* and that `keeper` is one of them (W4) */
+    pthread_t keeper;
+};
+
+static inline bool shmc_queue_forked(const struct shmc_queue *queue)
+{
+    return queue->fork_word != NULL && *(const volatile uint64_t *)queue->fork_word == 0;
+}
+
+static inline void shmc_queue_count(const struct shmc_queue *queue, enum shmc_queue_count what,
+                                    uint64_t more)
+{
+    shmc_atomic *counter = &queue->seat->counters[what];
+
+    shmc_store_racy(counter, shmc_load_racy(counter) + more);
+}
+
+/* A key as it was found: what may be done to it ends when life changes. */
+struct shmc_place {
+    uint64_t slot, life;
+};
+
+static inline struct shmc_queue_slot *shmc_slot_of(const struct shmc_queue *queue,
+                                                   struct shmc_place place)
+{
+    return &queue->slots[place.slot];
+}
+
+/* Whether a key's slot is still its own, asked after its word was loaded (Q6). */
+static inline bool shmc_same_life(const struct shmc_queue *queue, struct shmc_place place,
+                                  uint64_t word)
+{
+    return (word & KEY_KNOWN) != 0 &&
+           shmc_load_acquire(&shmc_slot_of(queue, place)->life) == place.life;
+}
+
+/* ---- queue.c --------------------------------------------------------------------------------- */
+
+/* The key is to be worked on. NOT_FOUND: the slot is another key's by now. */
+enum shmc_status shmc_key_dirty(struct shmc_queue *queue, struct shmc_place place, unsigned lane,
+                                uint64_t now_ns);
+/* From held by `word`'s owner to queued. False: the word has changed. */
+bool shmc_key_expired(const struct shmc_queue *queue, uint64_t slot, uint64_t word,
+                      uint64_t now_ns);
+bool shmc_key_give_back(struct shmc_queue *queue, uint64_t slot, uint64_t word, uint64_t now_ns);
+
+/* ---- queuetable.c ---------------------------------------------------------------------------- */
+
+uint64_t shmc_queue_hash(const struct shmc_queue *queue, const uint8_t *key, size_t length);
+/* OK or NOT_FOUND. */
+enum shmc_status shmc_key_find(const struct shmc_queue *queue, const uint8_t *key, size_t length,
+                               uint64_t hash, struct shmc_place *place);
+/* As find; where it is not, it comes to be known, in the state given (beside KNOWN). *made says
+ * whether it did. FULL, NO_SPACE, SYSTEM. */
+enum shmc_status shmc_key_make(struct shmc_queue *queue, const uint8_t *key, size_t length,
+                               uint64_t hash, unsigned state, unsigned lane,
+                               struct shmc_place *place, bool *made);
+/* The key's bytes: at most KEY_MAX of them, into `to`. */
+size_t shmc_key_copy(const struct shmc_queue *queue, uint64_t slot, uint8_t *to);
+/* Out of the index and free: a slot whose word is DEAD and ours. */
+void shmc_slot_free(struct shmc_queue *queue, uint64_t slot, uint64_t word);
+/* Finds again what spoilt memory lost of a KNOWN slot: whether it is a key that is found. */
+bool shmc_key_reindex(struct shmc_queue *queue, uint64_t slot);
+void shmc_index_clean(struct shmc_queue *queue);
+bool shmc_key_delayed(const struct shmc_queue *queue, struct shmc_place place);
+/* Memory for a lane's ring. */
+enum shmc_status shmc_queue_back_lane(struct shmc_queue *queue, unsigned lane);
+
+#define SHMC_QUEUE_NORMAL (UINT64_C(1) << 32) /* a lane of priority 0 */
+
+/* ---- queuelane.c ----------------------------------------------------------------------------- */
+
+/* The lane of a priority: its own, or with eight others in use the nearest. NO_SPACE. */
+enum shmc_status shmc_lane_of(struct shmc_queue *queue, int64_t priority, unsigned *lane);
+/* Whether lane a goes before lane b. */
+bool shmc_lane_before(const struct shmc_queue *queue, unsigned a, unsigned b);
+/* Lanes in use, the first to be served first; how many. */
+unsigned shmc_lane_order(const struct shmc_queue *queue, unsigned lanes[SHMC_QUEUE_LANES]);
+void shmc_ticket_write(struct shmc_queue *queue, uint64_t slot, unsigned lane);
+/* The slot of the oldest ticket; SHMC_QUEUE_MAX_SLOTS: there is none. */
+uint64_t shmc_ticket_take(struct shmc_queue *queue, unsigned lane);
+bool shmc_ticket_there(const struct shmc_queue *queue, uint64_t slot);
+bool shmc_lanes_empty(const struct shmc_queue *queue);
+
+/* ---- queuedue.c ------------------------------------------------------------------------------- */
+
+/* Keys whose time has come become dirty. */
+void shmc_due_fire(struct shmc_queue *queue, uint64_t now_ns);
+/* A slot's delay as a sweep finds it: its block knows of it, and nobody died firing it. */
+void shmc_due_check(struct shmc_queue *queue, uint64_t slot, uint64_t now_ns);
+
+/* ---- queuewait.c ------------------------------------------------------------------------------- */
+
+/* Wakes one sleeper, if there is one. A full fence stands between what it shall see and this. */
+void shmc_queue_post(struct shmc_queue *queue);
+void shmc_queue_post_seat(struct shmc_queue *queue, uint64_t seat);
+/* After a key was taken: one more worker, if there is more to do (W3). */
+void shmc_queue_pass_on(struct shmc_queue *queue);
+/* A slot may be had by another key. */
+void shmc_queue_room(struct shmc_queue *queue);
+/* A key is done: whoever waits for the last one looks again. */
+void shmc_queue_finished(struct shmc_queue *queue);
+/* The lamp of a seat goes out. */
+void shmc_queue_unsleep(struct shmc_queue *queue, uint64_t seat);
+/* A key came due earlier than all others. */
+void shmc_queue_earlier(struct shmc_queue *queue);
+
+/* ---- queuesweep.c ------------------------------------------------------------------------------ */
+
+/* Looks after the dead if it is time to (W5). */
+void shmc_queue_sweep(struct shmc_queue *queue, uint64_t now_ns);
+/* Looks at every slot now; at seats, too. */
+void shmc_queue_scan(struct shmc_queue *queue, uint64_t now_ns);
+/* Frees a seat whose lock can be taken; whether it was a dead worker's. */
+bool shmc_queue_reap(struct shmc_queue *queue, uint64_t seat);
+uint64_t shmc_queue_held(const struct shmc_queue *queue);
+void shmc_queue_survey(const struct shmc_queue *queue, struct shmc_queue_stats *stats);
+void shmc_queue_rebuild(struct shmc_queue *queue, uint64_t now_ns);
+
+/* ---- queueseat.c ------------------------------------------------------------------------------- */
+
+void shmc_queue_identify(struct shmc_queue_header *header, uint64_t instance, uint64_t slot_count,
+                         uint64_t seat_count, uint64_t seed);
+
+#endif

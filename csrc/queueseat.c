@@ -1,0 +1,390 @@
+/*
+ * queueseat.c - the file of a queue: its geometry, its seats, its feeder.
+ *
+ * The file is made whole before anybody can find it. Opening takes turns (byte OPEN), held by who
+ * opens for some calls and dropped by the kernel if it dies: so the first one of all knows that it
+ * is, opens what was shut down, and takes back what the dead held.
+ *
+ * Invariants
+ *   F1  geometry is taken from the header once, when it is opened, and checked against the file.
+ *   F2  a seat is held by the lock of its byte through a description that serves nothing but our
+ *       own locks; another one tries those of others (E1).
+ *   F3  a feeder stores a position only after the keys of all deltas before it were added, and
+ *       only while it holds byte FEED. Who takes it over goes on from there: a delta may be added
+ *       twice, and none is left out.
+ *
+ * Ordering
+ *   F4  adds ▸ release of position <-> acquire by the successor.
+ */
+#include <unistd.h>
+
+#include "queue.h"
+
+#define DEFAULT_BASE_NS UINT64_C(5000000)
+#define DEFAULT_MAX_NS (UINT64_C(1000) * 1000000000u)
+#define DEFAULT_TOKEN_NS UINT64_C(100000000)
+#define DEFAULT_BURST 100u
+#define PAGE 4096u
+
+struct geometry {
+    uint64_t slot_count, seat_count, buckets;
+    uint64_t index, dues, rings, slots, long_keys, end;
+};
+
+static uint64_t paged(uint64_t size)
+{
+    return (size + PAGE - 1) / PAGE * PAGE;
+}
+
+static bool measure(uint64_t slot_count, uint64_t seat_count, struct geometry *to)
+{
+    if (slot_count < SHMC_QUEUE_BLOCK || slot_count > SHMC_QUEUE_MAX_SLOTS ||
+        (slot_count & (slot_count - 1)) != 0 || seat_count == 0 || seat_count > SHMC_MAX_SEATS)
+        return false;
+    to->slot_count = slot_count;
+    to->seat_count = seat_count;
+    to->buckets = slot_count / 2; /* of eight: an entry in four is used at most */
+    to->index = SHMC_QUEUE_SEATS_OFFSET + paged(seat_count * sizeof(struct shmc_queue_seat));
+    to->dues = to->index + to->buckets * SHMC_QUEUE_BUCKET * sizeof(shmc_atomic);
+    to->rings = to->dues + paged(slot_count / SHMC_QUEUE_BLOCK * sizeof(shmc_atomic));
+    to->slots = to->rings + SHMC_QUEUE_LANES * slot_count * sizeof(shmc_atomic);
+    to->long_keys = to->slots + slot_count * sizeof(struct shmc_queue_slot);
+    to->end = to->long_keys + slot_count * SHMC_QUEUE_KEY_MAX;
+    return true;
+}
+
+uint64_t shmc_queue_size(uint64_t slot_count, uint64_t seat_count, uint64_t *backed)
+{
+    struct geometry geometry;
+
+    if (!measure(slot_count, seat_count, &geometry))
+        return 0;
+    *backed = geometry.rings;
+    return geometry.end;
+}
+
+void shmc_queue_identify(struct shmc_queue_header *header, uint64_t instance, uint64_t slot_count,
+                         uint64_t seat_count, uint64_t seed)
+{
+    uint8_t *at = (uint8_t *)header;
+    const uint64_t build = (uint64_t)SHMC_QUEUE_SIGNATURE << 32 | SHMC_LAYOUT_VERSION;
+
+    shmc_word_store(at + offsetof(struct shmc_queue_header, layout_version), build);
+    shmc_word_store(at + offsetof(struct shmc_queue_header, instance), instance);
+    shmc_word_store(at + offsetof(struct shmc_queue_header, slot_count), slot_count);
+    shmc_word_store(at + offsetof(struct shmc_queue_header, seat_count), seat_count);
+    shmc_word_store(at + offsetof(struct shmc_queue_header, seed), seed);
+    shmc_word_store(at + offsetof(struct shmc_queue_header, magic), SHMC_QUEUE_MAGIC);
+}
+
+enum shmc_status shmc_queue_format(struct shmc_segment *file, uint64_t slot_count,
+                                   uint64_t seat_count, uint64_t instance, uint64_t seed)
+{
+    struct geometry geometry;
+    struct shmc_queue_header *header = (struct shmc_queue_header *)(void *)file->base;
+
+    if (!measure(slot_count, seat_count, &geometry) || instance == 0 || !file->writable ||
+        geometry.end > file->max_size || geometry.rings > file->file_size)
+        return SHMC_INVALID;
+    memset(file->base, 0, (size_t)geometry.rings);
+    shmc_atomic *dues = (shmc_atomic *)(void *)(file->base + geometry.dues);
+    for (uint64_t i = 0; i < slot_count / SHMC_QUEUE_BLOCK; i++)
+        shmc_store_racy(&dues[i], DUE_NEVER);
+    shmc_store_racy(&header->next_due, DUE_NEVER);
+    shmc_queue_identify(header, instance, slot_count, seat_count, seed);
+    return SHMC_OK;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------ */
+
+/* F1 */
+static enum shmc_status read_geometry(const struct shmc_segment *file, struct geometry *geometry)
+{
+    const uint8_t *at = file->base;
+    const uint64_t build = (uint64_t)SHMC_QUEUE_SIGNATURE << 32 | SHMC_LAYOUT_VERSION;
+
+    if (file->file_size < SHMC_QUEUE_SEATS_OFFSET ||
+        shmc_word_load(at + offsetof(struct shmc_queue_header, magic)) != SHMC_QUEUE_MAGIC)
+        return SHMC_CORRUPT;
+    if (shmc_word_load(at + offsetof(struct shmc_queue_header, layout_version)) != build)
+        return SHMC_VERSION;
+    if (!measure(shmc_word_load(at + offsetof(struct shmc_queue_header, slot_count)),
+                 shmc_word_load(at + offsetof(struct shmc_queue_header, seat_count)), geometry) ||
+        geometry->end > file->file_size)
+        return SHMC_CORRUPT;
+    return SHMC_OK;
+}
+
+static void place(struct shmc_queue *queue, const struct shmc_segment *file,
+                  const struct geometry *geometry)
+{
+    uint8_t *base = file->base;
+
+    queue->header = (struct shmc_queue_header *)(void *)base;
+    queue->seats = (struct shmc_queue_seat *)(void *)(base + SHMC_QUEUE_SEATS_OFFSET);
+    queue->index = (shmc_atomic *)(void *)(base + geometry->index);
+    queue->dues = (shmc_atomic *)(void *)(base + geometry->dues);
+    queue->rings = (shmc_atomic *)(void *)(base + geometry->rings);
+    queue->slots = (struct shmc_queue_slot *)(void *)(base + geometry->slots);
+    queue->long_keys = base + geometry->long_keys;
+    queue->slot_count = geometry->slot_count;
+    queue->seat_count = geometry->seat_count;
+    queue->bucket_mask = geometry->buckets - 1;
+    queue->rings_offset = geometry->rings;
+    queue->slots_offset = geometry->slots;
+    queue->long_offset = geometry->long_keys;
+    queue->seed = shmc_word_load(base + offsetof(struct shmc_queue_header, seed));
+    queue->instance = shmc_word_load(base + offsetof(struct shmc_queue_header, instance));
+}
+
+static void settle(struct shmc_queue *queue, uint64_t index)
+{
+    struct shmc_queue_seat *seat = &queue->seats[index];
+    const uint64_t incarnation = shmc_load_racy(&seat->incarnation) + 1;
+
+    queue->seat_index = index;
+    queue->seat = seat;
+    queue->incarnation = incarnation;
+    queue->owner = index << 7 | (incarnation & KEY_INCARNATIONS) << 17;
+    shmc_store_release(&seat->incarnation, incarnation);
+    shmc_store_racy(&seat->pid, (uint64_t)getpid());
+    shmc_store_racy(&seat->claimed_ns, shmc_monotonic_ns());
+    shmc_store_racy(&seat->in_use, 1);
+    shmc_queue_unsleep(queue, index);
+}
+
+static enum shmc_status take_seat(struct shmc_queue *queue)
+{
+    for (uint64_t index = 0; index < queue->seat_count; index++) {
+        const enum shmc_status status = shmc_lock_byte(queue->seat_fd, index);
+        if (status == SHMC_OK) {
+            settle(queue, index);
+            return SHMC_OK;
+        }
+        if (status != SHMC_BUSY)
+            return status;
+    }
+    return SHMC_BUSY;
+}
+
+static bool alone(struct shmc_queue *queue)
+{
+    for (uint64_t seat = 0; seat < queue->seat_count; seat++) {
+        (void)shmc_queue_reap(queue, seat);
+        if (seat != queue->seat_index && shmc_load_racy(&queue->seats[seat].in_use) != 0)
+            return false;
+    }
+    return true;
+}
+
+static enum shmc_status begin(struct shmc_queue *queue)
+{
+    const enum shmc_status status = take_seat(queue);
+
+    if (status != SHMC_OK)
+        return status;
+    if (alone(queue)) {
+        shmc_store_racy(&queue->header->shutdown, 0);
+        shmc_store_racy(&queue->header->keeper, 0);
+        shmc_store_racy(&queue->header->missing, 1); /* the first to take a key scans */
+    }
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_queue_open(const struct shmc_segment *file, int seat_fd, int lock_fd,
+                                 struct shmc_queue **made)
+{
+    struct shmc_heap heap = {0};
+    struct geometry geometry;
+    enum shmc_status status = read_geometry(file, &geometry);
+
+    if (status != SHMC_OK)
+        return status;
+    struct shmc_queue *queue = shmc_heap_resize(&heap, NULL, 0, sizeof *queue);
+    if (queue == NULL)
+        return SHMC_NO_MEMORY;
+    memset(queue, 0, sizeof *queue);
+    place(queue, file, &geometry);
+    queue->seat_fd = seat_fd;
+    queue->lock_fd = lock_fd;
+    queue->lent = file->fd < 0;
+    queue->fork_word = shmc_fork_word();
+    shmc_queue_limits(queue, DEFAULT_BASE_NS, DEFAULT_MAX_NS, DEFAULT_TOKEN_NS, DEFAULT_BURST);
+    pthread_mutex_init(&queue->lock, NULL); /* cannot fail: no attributes */
+    status = begin(queue);
+    if (status == SHMC_OK) {
+        *made = queue;
+        return SHMC_OK;
+    }
+    pthread_mutex_destroy(&queue->lock);
+    shmc_heap_resize(&heap, queue, sizeof *queue, 0);
+    return status;
+}
+
+void shmc_queue_close(struct shmc_queue *queue)
+{
+    struct shmc_heap heap = {.bytes = sizeof *queue};
+
+    if (queue == NULL)
+        return;
+    if (!shmc_queue_forked(queue)) {
+        const uint64_t now_ns = shmc_monotonic_ns();
+        shmc_store_release(&queue->seat->incarnation, queue->incarnation + 1); /* E1 */
+        shmc_store_racy(&queue->seat->in_use, 0);
+        queue->owner = UINT64_C(1023) << 7; /* nobody's */
+        queue->incarnation++;
+        shmc_queue_scan(queue, now_ns); /* what was ours is given back */
+        (void)shmc_unlock_byte(queue->seat_fd, queue->seat_index);
+        shmc_queue_feed_end(queue);
+        pthread_mutex_destroy(&queue->lock);
+    }
+    shmc_heap_resize(&heap, queue, sizeof *queue, 0);
+}
+
+void shmc_queue_limits(struct shmc_queue *queue, uint64_t base_ns, uint64_t max_ns,
+                       uint64_t token_ns, uint64_t burst)
+{
+    queue->base_ns = base_ns;
+    queue->max_ns = max_ns;
+    queue->token_ns = token_ns;
+    queue->burst = burst;
+}
+
+void shmc_queue_keep(struct shmc_queue *queue, uint64_t deadline_ns)
+{
+    queue->deadline_ns = deadline_ns;
+}
+
+/* Whether a worker sits on some other seat. To be asked while byte OPEN is held. */
+int shmc_queue_used(const struct shmc_segment *file, int lock_fd)
+{
+    struct geometry geometry;
+
+    if (read_geometry(file, &geometry) != SHMC_OK)
+        geometry.seat_count = SHMC_MAX_SEATS;
+    for (uint64_t seat = 0; seat < geometry.seat_count; seat++) {
+        if (shmc_probe_byte(lock_fd, seat) == SHMC_BUSY)
+            return 1;
+    }
+    return 0;
+}
+
+/* ---- the feeder ----------------------------------------------------------------------------------- */
+
+enum shmc_status shmc_queue_feed_begin(struct shmc_queue *queue)
+{
+    if (shmc_queue_forked(queue))
+        return SHMC_FORKED;
+    if (queue->feeding)
+        return SHMC_BUSY; /* another thread of this process: one description cannot tell */
+    const enum shmc_status status = shmc_lock_byte(queue->seat_fd, SHMC_QUEUE_FEED_BYTE);
+    queue->feeding = status == SHMC_OK;
+    return status;
+}
+
+void shmc_queue_feed_end(struct shmc_queue *queue)
+{
+    if (!queue->feeding || shmc_queue_forked(queue))
+        return;
+    queue->feeding = false;
+    (void)shmc_unlock_byte(queue->seat_fd, SHMC_QUEUE_FEED_BYTE);
+}
+
+static struct shmc_queue_cursor *find_cursor(const struct shmc_queue *queue, uint64_t resource,
+                                             bool make)
+{
+    for (unsigned i = 0; i < SHMC_QUEUE_CURSORS; i++) {
+        struct shmc_queue_cursor *cursor = &queue->header->cursors[i];
+        const uint64_t found = shmc_load_acquire(&cursor->resource);
+        if (found == resource)
+            return cursor;
+        if (found == 0 && make) {
+            shmc_store_racy(&cursor->position, 0);
+            shmc_store_racy(&cursor->rebuilds, 0);
+            shmc_store_release(&cursor->resource, resource);
+            return cursor;
+        }
+    }
+    return NULL;
+}
+
+static uint64_t name_of(const char *resource, size_t length)
+{
+    return shmc_key_hash(1, (const uint8_t *)resource, length) | 1;
+}
+
+enum shmc_status shmc_queue_cursor(const struct shmc_queue *queue, const char *resource,
+                                   size_t length, struct shmc_queue_place *to)
+{
+    const struct shmc_queue_cursor *cursor =
+        find_cursor(queue, name_of(resource, length), false);
+
+    memset(to, 0, sizeof *to);
+    to->rebuilds = shmc_load_acquire(&queue->header->rebuilds);
+    if (cursor == NULL)
+        return SHMC_NOT_FOUND;
+    to->position = shmc_load_acquire(&cursor->position); /* F4 */
+    to->instance = shmc_load_racy(&cursor->instance);
+    to->whole = shmc_load_racy(&cursor->rebuilds) == to->rebuilds + 1;
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_queue_store_cursor(struct shmc_queue *queue, const char *resource,
+                                         size_t length, const struct shmc_queue_place *place_)
+{
+    if (shmc_queue_forked(queue))
+        return SHMC_FORKED;
+    if (!queue->feeding)
+        return SHMC_FENCED;
+    struct shmc_queue_cursor *cursor = find_cursor(queue, name_of(resource, length), true);
+    if (cursor == NULL)
+        return SHMC_LIMIT;
+    if (shmc_load_racy(&cursor->instance) != place_->instance || !place_->whole) {
+        shmc_store_release(&cursor->rebuilds, 0); /* whoever dies here leaves it to be done anew */
+        shmc_store_release(&cursor->instance, place_->instance);
+    }
+    shmc_store_release(&cursor->position, place_->position); /* F3, F4 */
+    shmc_store_release(&cursor->rebuilds, place_->whole ? place_->rebuilds + 1 : 0);
+    return SHMC_OK;
+}
+
+/* ---- for display ----------------------------------------------------------------------------------- */
+
+static uint64_t counted(const struct shmc_queue *queue, enum shmc_queue_count what)
+{
+    uint64_t sum = 0;
+
+    for (uint64_t seat = 0; seat < queue->seat_count; seat++)
+        sum += shmc_load_racy(&queue->seats[seat].counters[what]);
+    return sum;
+}
+
+uint64_t shmc_queue_length(const struct shmc_queue *queue)
+{
+    const uint64_t queued = shmc_load_acquire(&queue->header->queued);
+
+    return queued <= queue->slot_count ? queued : 0;
+}
+
+void shmc_queue_stats(const struct shmc_queue *queue, struct shmc_queue_stats *stats)
+{
+    memset(stats, 0, sizeof *stats);
+    stats->depth = shmc_queue_length(queue);
+    stats->slots = queue->slot_count;
+    stats->rebuilds = shmc_load_racy(&queue->header->rebuilds);
+    stats->adds = counted(queue, COUNT_ADDS);
+    stats->repeats = counted(queue, COUNT_REPEATS);
+    stats->gets = counted(queue, COUNT_GETS);
+    stats->dones = counted(queue, COUNT_DONES);
+    stats->retries = counted(queue, COUNT_RETRIES);
+    stats->returned = counted(queue, COUNT_RETURNED);
+    stats->expired = counted(queue, COUNT_EXPIRED);
+    stats->late = counted(queue, COUNT_LATE);
+    stats->full = counted(queue, COUNT_FULL);
+    stats->posts = counted(queue, COUNT_POSTS);
+    stats->queue_ns = counted(queue, COUNT_QUEUE_NS);
+    stats->work_ns = counted(queue, COUNT_WORK_NS);
+    shmc_queue_survey(queue, stats);
+    for (uint64_t seat = 0; seat < queue->seat_count; seat++)
+        stats->workers += shmc_load_racy(&queue->seats[seat].in_use) != 0;
+}

@@ -1,0 +1,292 @@
+/*
+ * queuewait.c - sleeping until there is a key, and waking one worker for one key.
+ *
+ * A row of lamps, one for each seat. Who wants to sleep lights its lamp, looks once more whether
+ * there is a ticket, and sleeps on its bell. Who hands a key in puts out one lamp, whichever, and
+ * rings that bell: so one worker wakes for one key, and with all lamps out nobody is rung.
+ *
+ * Invariants
+ *   W1  a seat's lamp is lit while threads of its process sleep, except between being put out by
+ *       a post and the end of the sleep that the post ends; then it is lit again if others sleep.
+ *   W2  a bell only counts up; a thread sleeps on the number that it read before it looked.
+ *   W3  who takes a key looks whether tickets are left and lamps are lit, and passes one ring on:
+ *       a post whose receiver found another key, or died, is not the last one.
+ *   W4  at most one sleeping thread of all processes, the keeper, wakes when the next key is due;
+ *       without one nobody would, so whoever stops being it passes that on.
+ *   W5  nobody sleeps for longer than a tick without looking after the dead (queuesweep.c). What
+ *       died with a post, a lamp or the keeper's office is late by a tick, not lost.
+ *   W6  who found no room lights `crowd` before it tries once more; who makes room puts it out
+ *       and rings.
+ *
+ * Ordering
+ *   W7  ticket ▸ full fence ▸ lamps  <->  lamp ▸ full fence ▸ tickets (Q10). One sees the other.
+ *   W8  the same for stop, shutdown and the next due time, each stored before the bells ring.
+ *
+ * The lock is private to the process, held for a few instructions, never while sleeping.
+ */
+#include <limits.h>
+
+#include "queue.h"
+
+#define TICK_NS UINT64_C(200000000)
+
+/* ---- lamps ------------------------------------------------------------------------------------- */
+
+static shmc_atomic *lamps_of(const struct shmc_queue *queue, uint64_t seat)
+{
+    return &queue->header->sleeping[seat / 64];
+}
+
+static bool put_out(struct shmc_queue *queue, uint64_t seat)
+{
+    shmc_atomic *lamps = lamps_of(queue, seat);
+    const uint64_t bit = UINT64_C(1) << seat % 64;
+
+    for (;;) {
+        const uint64_t lit = shmc_load_racy(lamps);
+        if ((lit & bit) == 0)
+            return false;
+        if (shmc_cas(lamps, lit, lit & ~bit))
+            return true;
+    }
+}
+
+static void light(struct shmc_queue *queue)
+{
+    shmc_atomic *lamps = lamps_of(queue, queue->seat_index);
+    const uint64_t bit = UINT64_C(1) << queue->seat_index % 64;
+
+    for (;;) {
+        const uint64_t lit = shmc_load_racy(lamps);
+        if (shmc_cas(lamps, lit, lit | bit))
+            return;
+    }
+}
+
+void shmc_queue_unsleep(struct shmc_queue *queue, uint64_t seat)
+{
+    (void)put_out(queue, seat);
+}
+
+static uint64_t words(const struct shmc_queue *queue)
+{
+    return (queue->seat_count + 63) / 64;
+}
+
+static bool anybody_sleeps(const struct shmc_queue *queue)
+{
+    uint64_t lit = 0;
+
+    for (uint64_t i = 0; i < words(queue); i++)
+        lit |= shmc_load_racy(&queue->header->sleeping[i]);
+    return lit != 0;
+}
+
+static void ring(struct shmc_queue *queue, uint64_t seat, int threads)
+{
+    shmc_fetch_add32(&queue->seats[seat].bell, 1); /* W2 */
+    shmc_futex_wake(&queue->seats[seat].bell, threads);
+}
+
+void shmc_queue_post(struct shmc_queue *queue)
+{
+    for (uint64_t i = 0; i < words(queue); i++) {
+        const uint64_t lit = shmc_load_racy(&queue->header->sleeping[i]);
+        if (lit == 0)
+            continue;
+        const uint64_t seat = i * 64 + (uint64_t)__builtin_ctzll(lit);
+        if (!put_out(queue, seat) || seat >= queue->seat_count) {
+            i--; /* another post was faster: look again */
+            continue;
+        }
+        ring(queue, seat, 1);
+        shmc_queue_count(queue, COUNT_POSTS, 1);
+        return;
+    }
+}
+
+static void ring_all(struct shmc_queue *queue)
+{
+    shmc_fence_full(); /* W8 */
+    for (uint64_t seat = 0; seat < queue->seat_count; seat++)
+        ring(queue, seat, INT_MAX);
+}
+
+void shmc_queue_pass_on(struct shmc_queue *queue)
+{
+    const struct shmc_queue_header *header = queue->header;
+
+    if (!anybody_sleeps(queue))
+        return;
+    if (!shmc_lanes_empty(queue) || (shmc_load_racy(&header->keeper) == 0 &&
+                                     shmc_load_racy(&header->next_due) != DUE_NEVER))
+        shmc_queue_post(queue); /* W3, W4 */
+}
+
+/* ---- sleeping ------------------------------------------------------------------------------------ */
+
+void shmc_queue_earlier(struct shmc_queue *queue)
+{
+    const uint64_t keeper = shmc_load_acquire(&queue->header->keeper);
+
+    if (keeper != 0 && keeper <= queue->seat_count)
+        ring(queue, keeper - 1, INT_MAX); /* it sleeps for too long now */
+    else
+        shmc_queue_post(queue);
+}
+
+static uint32_t enter(struct shmc_queue *queue, uint64_t now_ns, uint64_t *until_ns)
+{
+    const uint64_t due = shmc_load_acquire(&queue->header->next_due);
+    uint64_t wake = now_ns + TICK_NS;
+
+    pthread_mutex_lock(&queue->lock);
+    queue->sleepers++;
+    const uint32_t number = shmc_load32_racy(&queue->seat->bell); /* W2 */
+    SHMC_UNLESS(NO_LAMP, light(queue));
+    if (due != DUE_NEVER && !queue->keeping) { /* W4 */
+        queue->keeping = shmc_cas(&queue->header->keeper, 0, queue->seat_index + 1);
+        if (queue->keeping) {
+            queue->keeper = pthread_self();
+            wake = due < wake ? due : wake;
+        }
+    }
+    pthread_mutex_unlock(&queue->lock);
+    if (wake < *until_ns)
+        *until_ns = wake;
+    return number;
+}
+
+static void leave(struct shmc_queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    if (queue->keeping && pthread_equal(queue->keeper, pthread_self())) {
+        queue->keeping = false;
+        (void)shmc_cas(&queue->header->keeper, queue->seat_index + 1, 0);
+    }
+    if (--queue->sleepers == 0)
+        (void)put_out(queue, queue->seat_index);
+    else
+        light(queue); /* W1 */
+    pthread_mutex_unlock(&queue->lock);
+}
+
+/* Whether there is something to do rather than sleep. */
+static bool busy(const struct shmc_queue *queue, uint64_t now_ns)
+{
+    const struct shmc_queue_header *header = queue->header;
+
+    return (SHMC_KEEP_NO_QUEUE_RECHECK && !shmc_lanes_empty(queue)) ||
+           shmc_load_racy(&queue->stopped) != 0 || shmc_load_racy(&header->shutdown) != 0 ||
+           shmc_load_racy(&header->missing) != 0 ||
+           shmc_load_racy(&header->next_due) <= now_ns;
+}
+
+enum shmc_status shmc_queue_wait(struct shmc_queue *queue, uint64_t deadline_ns)
+{
+    const uint64_t now_ns = shmc_monotonic_ns();
+    uint64_t until_ns = deadline_ns;
+
+    if (shmc_queue_forked(queue))
+        return SHMC_FORKED;
+    if (now_ns >= deadline_ns)
+        return SHMC_TIMEOUT;
+    const uint32_t number = enter(queue, now_ns, &until_ns);
+    shmc_fence_full(); /* W7, W8 */
+    enum shmc_status status = SHMC_OK;
+    if (!busy(queue, now_ns))
+        status = shmc_futex_wait(&queue->seat->bell, number, until_ns);
+    leave(queue);
+    return status == SHMC_TIMEOUT && until_ns < deadline_ns ? SHMC_OK : status;
+}
+
+/* ---- room, and the end --------------------------------------------------------------------------- */
+
+void shmc_queue_room(struct shmc_queue *queue)
+{
+    struct shmc_queue_header *header = queue->header;
+
+    if (shmc_load32_racy(&header->crowd) == 0 || shmc_exchange32(&header->crowd, 0) == 0)
+        return;
+    shmc_fetch_add32(&header->room, 1); /* W6 */
+    shmc_futex_wake(&header->room, INT_MAX);
+}
+
+uint32_t shmc_queue_crowd(struct shmc_queue *queue)
+{
+    const uint32_t number = shmc_load32_racy(&queue->header->room);
+
+    shmc_exchange32(&queue->header->crowd, 1); /* W6 */
+    return number;
+}
+
+enum shmc_status shmc_queue_wait_room(struct shmc_queue *queue, uint32_t number,
+                                      uint64_t deadline_ns)
+{
+    const uint64_t now_ns = shmc_monotonic_ns();
+    const uint64_t tick_ns = now_ns + TICK_NS; /* W5 */
+
+    if (shmc_queue_forked(queue))
+        return SHMC_FORKED;
+    if (now_ns >= deadline_ns)
+        return SHMC_TIMEOUT;
+    shmc_queue_sweep(queue, now_ns);
+    const enum shmc_status status = shmc_futex_wait(
+        &queue->header->room, number, tick_ns < deadline_ns ? tick_ns : deadline_ns);
+    return status == SHMC_TIMEOUT && tick_ns < deadline_ns ? SHMC_OK : status;
+}
+
+static void ring_quiet(struct shmc_queue *queue)
+{
+    shmc_fetch_add32(&queue->header->quiet, 1);
+    shmc_futex_wake(&queue->header->quiet, INT_MAX);
+}
+
+void shmc_queue_finished(struct shmc_queue *queue)
+{
+    if (shmc_load_racy(&queue->header->shutdown) == 2)
+        ring_quiet(queue);
+}
+
+void shmc_queue_shut_down(struct shmc_queue *queue, int drain)
+{
+    if (shmc_queue_forked(queue))
+        return;
+    shmc_store_release(&queue->header->shutdown, drain ? 2 : 1);
+    ring_all(queue);
+    ring_quiet(queue);
+    shmc_exchange32(&queue->header->crowd, 1);
+    shmc_queue_room(queue);
+}
+
+int shmc_queue_shutting_down(const struct shmc_queue *queue)
+{
+    return shmc_load_acquire(&queue->header->shutdown) != 0;
+}
+
+void shmc_queue_stop(struct shmc_queue *queue)
+{
+    if (shmc_queue_forked(queue))
+        return;
+    shmc_store_release(&queue->stopped, 1);
+    shmc_fence_full(); /* W8 */
+    ring(queue, queue->seat_index, INT_MAX);
+}
+
+enum shmc_status shmc_queue_drained(struct shmc_queue *queue, uint64_t deadline_ns)
+{
+    if (shmc_queue_forked(queue))
+        return SHMC_FORKED;
+    const uint32_t number = shmc_load32_racy(&queue->header->quiet);
+    const uint64_t now_ns = shmc_monotonic_ns();
+    const uint64_t tick_ns = now_ns + TICK_NS;
+    shmc_fence_full(); /* the number before the keys */
+    shmc_queue_sweep(queue, now_ns);
+    if (shmc_load_racy(&queue->header->shutdown) != 2 || shmc_queue_held(queue) == 0)
+        return SHMC_OK;
+    if (now_ns >= deadline_ns)
+        return SHMC_TIMEOUT;
+    const enum shmc_status status = shmc_futex_wait(
+        &queue->header->quiet, number, tick_ns < deadline_ns ? tick_ns : deadline_ns);
+    return status == SHMC_INTERRUPTED ? status : SHMC_EMPTY;
+}

@@ -58,6 +58,47 @@ def _rows(kind: Kind) -> list[Document]:
     return [row, status]
 
 
+def aggregated(groups: Groups, *, core: bool) -> Document:
+    """/api and /apis in one document each, as clients ask for it since 1.26."""
+    items = [
+        {
+            "metadata": {"name": name, "creationTimestamp": None} if name else {},
+            "versions": [
+                {
+                    "version": version,
+                    "resources": [_described(kind) for kind in kinds],
+                    "freshness": "Current",
+                }
+                for version, kinds in versions.items()
+            ],
+        }
+        for name, versions in groups.items()
+        if bool(name) != core and versions
+    ]
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": items,
+    }
+
+
+def _described(kind: Kind) -> Document:
+    names = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    row: Document = {
+        "resource": kind.resource,
+        "responseKind": names,
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "singularResource": kind.singular,
+        "verbs": list(kind.verbs),
+    }
+    if kind.short_names:
+        row["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        row["categories"] = list(kind.categories)
+    return row
+
+
 def openapi(prefix: str, kinds: Iterable[Kind]) -> Document:
     """/openapi/v3/<prefix>: that PATCH takes dryRun and fieldValidation; no schemas of types."""
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shmcache import __version__
 from shmcache.protocol import discovery, failures
 from shmcache.serve import answers
 
@@ -11,17 +12,68 @@ if TYPE_CHECKING:
     from shmcache.serve.requests import Request
     from shmcache.serve.server import Server
 
+AGGREGATED = "as=APIGroupDiscoveryList"
+AGGREGATED_MEDIA = b"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+VERSION = {
+    "major": "1",
+    "minor": "36",
+    "gitVersion": f"v1.36.0+shmcache-{__version__}",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "",
+    "platform": "linux",
+}
+"""Of the API server whose rules are followed."""
+
 
 def answer(server: Server, request: Request) -> answers.Answer:
     """The document of a path; a Failure (404) where there is none."""
     if request.method not in {"GET", "HEAD"}:
         raise failures.method_not_allowed()
-    groups = server.catalogue.groups()
-    host = request.headers.get("host", "")
     match request.path.strip("/").split("/"):
         case ["healthz" | "livez"]:
             return answers.Answer(b"ok", media=answers.TEXT)
+        case ["readyz"]:
+            return _ready(server, request)
+        case ["version"]:
+            return answers.document(VERSION)
+        case ["openapi", "v3", *rest]:
+            return answers.document(_openapi(server, "/".join(rest)))
+        case parts:
+            return _discovery(server, request, parts)
+
+
+def _ready(server: Server, request: Request) -> answers.Answer:
+    """Whether everything that is cached may be shown, and this process takes requests."""
+    lines, ready = [], not server.draining
+    for served in server.catalogue.all():
+        try:
+            server.standing.headers(served)
+        except failures.Failure as failure:
+            ready = False
+            lines.append(f"[-]{served.kind.key} {failure}")
+        else:
+            lines.append(f"[+]{served.kind.key} ok")
+    lines += [f"[-]{name} of an unknown kind" for name in server.catalogue.unknown]
+    if ready and "verbose" not in request.query:
+        return answers.Answer(b"ok", media=answers.TEXT)
+    lines.append(f"readyz check {'passed' if ready else 'failed'}")
+    text = "\n".join(lines).encode() + b"\n"
+    return answers.Answer(text, code=200 if ready else 503, media=answers.TEXT)
+
+
+def _discovery(server: Server, request: Request, parts: list[str]) -> answers.Answer:
+    groups = server.catalogue.groups()
+    whole = AGGREGATED in request.headers.get("accept", "") and len(parts) == 1
+    match parts:
+        case ["api" | "apis"] if whole:
+            found = answers.document(discovery.aggregated(groups, core=parts[0] == "api"))
+            found.media = AGGREGATED_MEDIA
+            return found
         case ["api"]:
+            host = request.headers.get("host", "")
             return answers.document(discovery.core_versions(host))
         case ["apis"]:
             return answers.document(discovery.group_list(groups))
@@ -32,4 +84,19 @@ def answer(server: Server, request: Request) -> answers.Answer:
         case ["apis", name, version] if version in groups.get(name, {}):
             kinds = groups[name][version]
             return answers.document(discovery.resource_list(f"{name}/{version}", kinds))
+    raise failures.no_page()
+
+
+def _openapi(server: Server, path: str) -> discovery.Document:
+    """As much as kubectl needs to see that there is nothing to validate."""
+    prefixes = {
+        (f"apis/{group}/{version}" if group else f"api/{version}"): kinds
+        for group, versions in server.catalogue.groups().items()
+        for version, kinds in versions.items()
+    }
+    if not path:
+        found = {one: {"serverRelativeURL": f"/openapi/v3/{one}"} for one in prefixes}
+        return {"paths": found}
+    if path in prefixes:
+        return discovery.openapi(path, prefixes[path])
     raise failures.no_page()

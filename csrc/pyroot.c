@@ -105,7 +105,9 @@ static PyObject *root_names(PyObject *self, PyObject *Py_UNUSED(unused))
     for (uint64_t id = 0; list != NULL && id < count; id++) {
         PyObject *name = NULL;
         if (shmc_pyrecord_load(root, id, &record) == 0)
-            name = shmc_pystring_or_none(root, record.record.name);
+            name = record.record.state == SHMC_GONE
+                       ? PyUnicode_FromString("")
+                       : shmc_pystring_or_none(root, record.record.name);
         if (name == NULL || PyList_Append(list, name) < 0)
             Py_CLEAR(list);
         Py_XDECREF(name);
@@ -177,7 +179,7 @@ static PyObject *root_repr(PyObject *self)
 #define KEYWORDS(function) ((PyCFunction)(void (*)(void))(function)), METH_VARARGS | METH_KEYWORDS
 
 static PyMethodDef root_methods[] = {
-    {"names", root_names, METH_NOARGS, "Names of the resources; their places are their ids."},
+    {"names", root_names, METH_NOARGS, "Names of the resources; their places are their ids. \"\": it is no more."},
     {"record", root_record, METH_O, "record(id): what the generation knows of a resource."},
     {"count", root_count, METH_O, "count(id): objects of a resource."},
     {"get", (PyCFunction)(void (*)(void))root_get, METH_FASTCALL | METH_KEYWORDS,

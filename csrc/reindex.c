@@ -1,5 +1,6 @@
 /*
- * reindex.c - indices that go: a writer with another configuration took the cache over.
+ * reindex.c - indices and resources that go: a writer with another configuration took the cache
+ * over.
  *
  * An index that is named as before and computed as before stays as it is. One that is not is
  * dropped, and declared anew, which fills it from the objects that are there: nobody lists.
@@ -41,28 +42,28 @@ static enum shmc_status save_indices(struct shmc_writer *writer, struct shmc_wre
 }
 
 /* A node goes with the batch, and its entries let go of their words; its children are listed. */
-static enum shmc_status drop_node(struct shmc_writer *writer, shmc_offset offset,
-                                  struct shmc_list *nodes)
+static enum shmc_status drop_node(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
+                                  shmc_offset offset, struct shmc_list *nodes)
 {
     const struct shmc_span *span = &writer->span;
     enum shmc_status status = SHMC_OK;
     struct shmc_node node;
 
-    if (!shmc_node_open(span, &shmc_index, offset, &node))
+    if (!shmc_node_open(span, kind, offset, &node))
         return SHMC_CORRUPT;
     for (uint32_t i = 0; status == SHMC_OK && i < node.count; i++) {
         if (node.level > 0) {
             status = shmc_list_push(&writer->heap, nodes, shmc_node_child(span, &node, i));
             continue;
         }
-        status = shmc_drop_later(writer, shmc_node_word(span, &node, 1, i));
-        if (status == SHMC_OK)
-            status = shmc_drop_later(writer, shmc_node_word(span, &node, 2, i));
+        for (uint32_t c = 1; status == SHMC_OK && c < node.columns; c++)
+            status = shmc_drop_later(writer, shmc_node_word(span, &node, c, i));
     }
     return status == SHMC_OK ? shmc_node_drop(writer, offset) : status;
 }
 
-static enum shmc_status drop_tree(struct shmc_writer *writer, shmc_offset top)
+static enum shmc_status drop_tree(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
+                                  shmc_offset top)
 {
     struct shmc_list nodes = {0};
     enum shmc_status status = SHMC_OK;
@@ -71,7 +72,7 @@ static enum shmc_status drop_tree(struct shmc_writer *writer, shmc_offset top)
         status = shmc_list_push(&writer->heap, &nodes, top);
     while (status == SHMC_OK && nodes.count > 0) {
         const shmc_offset offset = nodes.items[--nodes.count];
-        status = drop_node(writer, offset, &nodes);
+        status = drop_node(writer, kind, offset, &nodes);
     }
     shmc_list_free(&writer->heap, &nodes);
     return status;
@@ -81,7 +82,7 @@ static enum shmc_status drop_one(struct shmc_writer *writer, struct shmc_wresour
                                  uint32_t number)
 {
     struct shmc_windex *index = &resource->indices[number];
-    enum shmc_status status = drop_tree(writer, index->tree);
+    enum shmc_status status = drop_tree(writer, &shmc_index, index->tree);
 
     if (status == SHMC_OK)
         status = shmc_drop_later(writer, index->name);
@@ -202,5 +203,86 @@ enum shmc_status shmc_set_function(struct shmc_writer *writer, uint32_t id, uint
         status = shmc_drop_later(writer, resource->indices[number].settings);
     if (status == SHMC_OK)
         resource->indices[number].settings = word;
+    return shmc_poison(writer, status);
+}
+
+/* ---- resources ------------------------------------------------------------------------------ */
+
+/* A directory counts nothing: its nodes go, and that is all. */
+static enum shmc_status drop_directory(struct shmc_writer *writer, shmc_offset top)
+{
+    struct shmc_directory_node node;
+    struct shmc_list nodes = {0};
+    enum shmc_status status = SHMC_OK;
+
+    if (top != 0)
+        status = shmc_list_push(&writer->heap, &nodes, top);
+    while (status == SHMC_OK && nodes.count > 0) {
+        const shmc_offset offset = nodes.items[--nodes.count];
+        if (!shmc_directory_node(&writer->span, offset, &node))
+            status = SHMC_CORRUPT;
+        for (uint64_t i = 0; status == SHMC_OK && node.inner && i < node.count; i++) {
+            const shmc_offset child = shmc_load_at(&writer->span, node.words + i * 8);
+            if (child != 0)
+                status = shmc_list_push(&writer->heap, &nodes, child);
+        }
+        if (status == SHMC_OK)
+            status = shmc_node_drop(writer, offset);
+    }
+    shmc_list_free(&writer->heap, &nodes);
+    return status;
+}
+
+static enum shmc_status drop_words(struct shmc_writer *writer, struct shmc_wresource *resource)
+{
+    shmc_word *const words[] = {&resource->settings, &resource->version, &resource->reason,
+                                &resource->marks};
+    enum shmc_status status = SHMC_OK;
+
+    for (size_t i = 0; status == SHMC_OK && i < 4; i++) {
+        status = shmc_drop_later(writer, *words[i]);
+        *words[i] = i == 0 ? SHMC_NULL : SHMC_EMPTY_STRING;
+    }
+    return status;
+}
+
+static enum shmc_status drop_content(struct shmc_writer *writer, struct shmc_wresource *resource)
+{
+    enum shmc_status status = SHMC_OK;
+
+    while (status == SHMC_OK && resource->index_count > 0)
+        status = drop_one(writer, resource, resource->index_count - 1);
+    if (status == SHMC_OK)
+        status = drop_tree(writer, &shmc_primary, resource->primary);
+    if (status == SHMC_OK)
+        status = drop_directory(writer, resource->directory);
+    if (status == SHMC_OK)
+        status = drop_words(writer, resource);
+    resource->primary = resource->directory = 0;
+    resource->count = 0;
+    resource->state = SHMC_GONE;
+    resource->since_ns = shmc_monotonic_ns();
+    return status;
+}
+
+enum shmc_status shmc_retire_resource(struct shmc_writer *writer, uint32_t id)
+{
+    enum shmc_status status = shmc_usable(writer, id);
+
+    if (status != SHMC_OK)
+        return status;
+    struct shmc_wresource *resource = &writer->resources[id];
+    if (resource->replacing > 0)
+        return SHMC_BUSY;
+    if (resource->state == SHMC_GONE)
+        return SHMC_OK;
+    status = shmc_touch(writer, resource);
+    if (status == SHMC_OK && resource->indices != NULL)
+        status = save_indices(writer, resource);
+    if (status == SHMC_OK)
+        status = drop_content(writer, resource);
+    if (status == SHMC_OK)
+        status = shmc_pending_relist(writer, id);
+    writer->arena.may_use_reserve = true; /* A5 */
     return shmc_poison(writer, status);
 }

@@ -1,9 +1,11 @@
 /*
  * resources.c - what there is: resources, their indices, state and version.
  *
- * Ids count from 0 in the order of declaration and never change; nothing is ever
- * undeclared, but a declaration goes away with the batch that made it.
+ * Ids count from 0 in the order of declaration and never change; a declaration goes away with
+ * the batch that made it. A resource that is retired (reindex.c) keeps its id and its name, empty
+ * and SHMC_GONE, until one of that name is declared again.
  */
+#include "json.h"
 #include "writer.h"
 
 void shmc_indices_free(struct shmc_writer *writer, struct shmc_windex *indices, uint32_t count)
@@ -55,16 +57,24 @@ static bool word_is(const struct shmc_writer *writer, shmc_word word, const char
     return found == length && memcmp(bytes, text, length) == 0;
 }
 
-enum shmc_status shmc_find_resource(struct shmc_writer *writer, const char *name, size_t length,
-                                    uint32_t *id)
+static bool find_name(const struct shmc_writer *writer, const char *name, size_t length,
+                      uint32_t *id)
 {
     for (uint32_t i = 0; i < writer->resource_count; i++) {
         if (word_is(writer, writer->resources[i].name, name, length)) {
             *id = i;
-            return SHMC_OK;
+            return true;
         }
     }
-    return SHMC_NOT_FOUND;
+    return false;
+}
+
+enum shmc_status shmc_find_resource(struct shmc_writer *writer, const char *name, size_t length,
+                                    uint32_t *id)
+{
+    if (!find_name(writer, name, length, id) || writer->resources[*id].state == SHMC_GONE)
+        return SHMC_NOT_FOUND;
+    return SHMC_OK;
 }
 
 static enum shmc_status resources_reserve(struct shmc_writer *writer)
@@ -93,6 +103,8 @@ enum shmc_status shmc_declare_resource(struct shmc_writer *writer, const char *n
     if (!writer->in_batch || writer->poisoned || length == 0 ||
         shmc_find_resource(writer, name, length, id) == SHMC_OK)
         return status;
+    if (find_name(writer, name, length, id))
+        return shmc_set_state(writer, *id, SHMC_ABSENT); /* it comes back */
     /* one RELIST mark for each resource must fit into a batch (R1) */
     if (writer->resource_count >= SHMC_MAX_RESOURCES ||
         writer->resource_count >= (writer->ring_mask + 1) / 2)
@@ -211,16 +223,13 @@ enum shmc_status shmc_set_state(struct shmc_writer *writer, uint32_t id, uint64_
     return touched;
 }
 
-/* Puts a text in the place of a resource's word, counted as the old one was. */
-static enum shmc_status set_text(struct shmc_writer *writer, struct shmc_wresource *resource,
-                                 const char *text, size_t length, shmc_word *place)
+/* Puts a word in the place of a resource's, counted as the old one was. */
+static enum shmc_status set_word(struct shmc_writer *writer, struct shmc_wresource *resource,
+                                 shmc_word word, shmc_word *place)
 {
-    shmc_word word;
-    enum shmc_status status = shmc_make_text(writer, text, length, &word);
-
-    if (status != SHMC_OK || word == *place)
-        return status;
-    status = shmc_touch(writer, resource);
+    if (word == *place)
+        return SHMC_OK;
+    enum shmc_status status = shmc_touch(writer, resource);
     if (status == SHMC_OK)
         status = shmc_take(writer, word);
     if (status == SHMC_OK)
@@ -228,6 +237,15 @@ static enum shmc_status set_text(struct shmc_writer *writer, struct shmc_wresour
     if (status == SHMC_OK)
         *place = word;
     return shmc_poison(writer, status);
+}
+
+static enum shmc_status set_text(struct shmc_writer *writer, struct shmc_wresource *resource,
+                                 const char *text, size_t length, shmc_word *place)
+{
+    shmc_word word;
+    const enum shmc_status status = shmc_make_text(writer, text, length, &word);
+
+    return status == SHMC_OK ? set_word(writer, resource, word, place) : status;
 }
 
 enum shmc_status shmc_set_version(struct shmc_writer *writer, uint32_t id, const char *version,
@@ -254,27 +272,32 @@ enum shmc_status shmc_set_reason(struct shmc_writer *writer, uint32_t id, const 
     return set_text(writer, resource, reason, length, &resource->reason);
 }
 
-/* A text that readers do not look for. */
-static enum shmc_status set_private(struct shmc_writer *writer, uint32_t id, const char *text,
-                                    size_t length, bool settings)
+/* JSON, as a value: what is in it can be read as any object can. */
+enum shmc_status shmc_set_settings(struct shmc_writer *writer, uint32_t id, const char *json,
+                                   size_t length)
+{
+    enum shmc_status status = shmc_usable(writer, id);
+    struct shmc_parser parser;
+    shmc_word word = SHMC_NULL;
+
+    if (status != SHMC_OK)
+        return status;
+    shmc_parser_init(&parser, writer);
+    status = shmc_parse(&parser, (const uint8_t *)json, length, SHMC_NOTHING, &word);
+    shmc_parser_free(&parser);
+    if (status != SHMC_OK)
+        return status == SHMC_INVALID || status == SHMC_LIMIT ? status
+                                                              : shmc_poison(writer, status);
+    return set_word(writer, &writer->resources[id], word, &writer->resources[id].settings);
+}
+
+enum shmc_status shmc_set_source(struct shmc_writer *writer, uint32_t id, const char *marks,
+                                 size_t length)
 {
     const enum shmc_status status = shmc_usable(writer, id);
 
     if (status != SHMC_OK)
         return status;
     struct shmc_wresource *resource = &writer->resources[id];
-    return set_text(writer, resource, text, length,
-                    settings ? &resource->settings : &resource->marks);
-}
-
-enum shmc_status shmc_set_settings(struct shmc_writer *writer, uint32_t id, const char *settings,
-                                   size_t length)
-{
-    return set_private(writer, id, settings, length, true);
-}
-
-enum shmc_status shmc_set_source(struct shmc_writer *writer, uint32_t id, const char *marks,
-                                 size_t length)
-{
-    return set_private(writer, id, marks, length, false);
+    return set_text(writer, resource, marks, length, &resource->marks);
 }

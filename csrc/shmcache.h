@@ -160,21 +160,25 @@ enum shmc_state {
     SHMC_SYNCED,
     SHMC_RETRYING, /* the source fails; what is there may age */
     SHMC_STALED,   /* too old to be relied on */
-    SHMC_EXCEEDED  /* what came does not fit: the last content that did is served */
+    SHMC_EXCEEDED, /* what came does not fit: the last content that did is served */
+    SHMC_GONE      /* not a resource of this cache any more; only shmc_retire_resource() sets it */
 };
 enum shmc_status shmc_set_state(struct shmc_writer *writer, uint32_t resource, uint64_t state);
 enum shmc_status shmc_set_version(struct shmc_writer *writer, uint32_t resource,
                                   const char *version, size_t length);
-/* What its content depends on, and how far the parts of its source are: texts that only the next
- * writer reads. Nobody is woken for them. */
-enum shmc_status shmc_set_settings(struct shmc_writer *writer, uint32_t resource,
-                                   const char *settings, size_t length);
+/* What its content depends on, and whatever else is to be known of it: JSON. INVALID: it is none. */
+enum shmc_status shmc_set_settings(struct shmc_writer *writer, uint32_t resource, const char *json,
+                                   size_t length);
+/* How far the parts of its source are, for the next writer. */
 enum shmc_status shmc_set_source(struct shmc_writer *writer, uint32_t resource, const char *marks,
                                  size_t length);
 /* Takes an index away, in the open batch; those behind it move up. With one whose values come from
  * outside go all of that kind. */
 enum shmc_status shmc_drop_index(struct shmc_writer *writer, uint32_t resource, const char *name,
                                  size_t name_length);
+/* Ends a resource: its objects and indices go, without a delta for each (a RELIST mark tells);
+ * its id stays. Declaring its name again brings it back. */
+enum shmc_status shmc_retire_resource(struct shmc_writer *writer, uint32_t resource);
 /* What computes the values of an index that come from outside, as far as it can be named. */
 enum shmc_status shmc_set_function(struct shmc_writer *writer, uint32_t resource, uint32_t index,
                                    const char *identity, size_t length);

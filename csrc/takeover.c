@@ -394,7 +394,7 @@ static bool load_record(struct takeover *takeover, shmc_offset block, struct shm
     if (record->index_count > SHMC_MAX_INDICES ||
         !shmc_in_span(span, block, sizeof(*record) + size) ||
         !shmc_in_span(span, record->contact, sizeof(struct shmc_contact)) ||
-        record->state > SHMC_EXCEEDED || record->generation > takeover->walk.generation)
+        record->state > SHMC_GONE || record->generation > takeover->walk.generation)
         return refuse(takeover, SHMC_CORRUPT, "a broken record", block);
     uint8_t *to = (uint8_t *)indices;
     for (uint64_t i = 0; i < size; i += 8) {

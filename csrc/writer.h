@@ -277,6 +277,9 @@ enum shmc_status shmc_make_text(struct shmc_writer *writer, const char *text, si
 /* A resource's contact block, all zero; it goes away with the batch if that is aborted. */
 enum shmc_status shmc_contact_alloc(struct shmc_writer *writer, shmc_offset *contact);
 
+/* changes.c: a mark in place of all changes of a resource. */
+enum shmc_status shmc_pending_relist(struct shmc_writer *writer, uint32_t resource);
+
 /* changes.c, replace.c: entries whose words are alive ----------------------------------------- */
 
 enum shmc_status shmc_put_entry(struct shmc_writer *writer, uint32_t id,

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
         shmc_data_format: Callable[[SegmentHandle, Pointer], int]
         shmc_data_check_header: Callable[[SegmentHandle, bytes, Pointer], int]
         shmc_writer_create: Callable[[SegmentHandle, SegmentHandle, Pointer, Pointer], int]
+        shmc_writer_takeover: Callable[
+            [SegmentHandle, SegmentHandle, Pointer, Pointer, int, Pointer], int
+        ]
+        shmc_writer_leave: Callable[[WriterHandle], None]
         shmc_writer_destroy: Callable[[WriterHandle], None]
         shmc_declare_resource: Callable[[WriterHandle, bytes, int, Pointer], int]
         shmc_find_resource: Callable[[WriterHandle, bytes, int, Pointer], int]
@@ -47,6 +51,11 @@ if TYPE_CHECKING:
         shmc_set_state: Callable[[WriterHandle, int, int], int]
         shmc_set_version: Callable[[WriterHandle, int, bytes, int], int]
         shmc_set_reason: Callable[[WriterHandle, int, bytes, int], int]
+        shmc_set_settings: Callable[[WriterHandle, int, bytes, int], int]
+        shmc_set_source: Callable[[WriterHandle, int, bytes, int], int]
+        shmc_set_function: Callable[[WriterHandle, int, int, bytes, int], int]
+        shmc_drop_index: Callable[[WriterHandle, int, bytes, int], int]
+        shmc_retire_resource: Callable[[WriterHandle, int], int]
         shmc_note: Callable[[WriterHandle, int, Pointer], int]
         shmc_begin: Callable[[WriterHandle], int]
         shmc_commit: Callable[[WriterHandle, int], int]
@@ -127,6 +136,7 @@ INVALID: int = _core.lib.SHMC_INVALID
 FENCED: int = _core.lib.SHMC_FENCED
 CORRUPT: int = _core.lib.SHMC_CORRUPT
 CLOSED: int = _core.lib.SHMC_CLOSED
+OVER: int = _core.lib.SHMC_OVER
 SYSTEM: int = _core.lib.SHMC_SYSTEM
 REASON_MAX: int = _core.lib.SHMC_REASON_MAX
 

@@ -7,9 +7,12 @@ error; all else goes on.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from shmcache import _hot, _native
@@ -88,10 +91,38 @@ def values_of(answer: str | Iterable[str] | None) -> tuple[str, ...]:
     return values
 
 
-def published(segments: Segments, number: int) -> Iterator[tuple[str, Any]]:
-    """(key, View) of each object of resource `number`, for the process that writes it.
+def identity_of(emit: Callable[..., Any]) -> str | None:
+    """What tells a function from another one, or from itself as it was before a change.
 
-    Without a seat, since the writer reclaims nothing while its own batch is open.
+    Its name, and a digest of its code with all that is defined inside; not what it calls elsewhere.
+    None if that cannot be told: then it counts as another one each time.
+    """
+    code = getattr(emit, "__code__", None)
+    if code is None or getattr(emit, "__closure__", None):
+        return None
+    digest = hashlib.blake2b(digest_size=8)
+    digest.update(repr((emit.__defaults__, emit.__kwdefaults__)).encode())
+    _digest(digest, code)
+    return f"{emit.__module__}:{emit.__qualname__}#{digest.hexdigest()}"
+
+
+def _digest(digest: Any, code: CodeType) -> None:
+    digest.update(code.co_code)
+    digest.update(repr((code.co_names, code.co_varnames, code.co_argcount)).encode())
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            _digest(digest, constant)
+        elif isinstance(constant, frozenset):  # whose order is another in each process
+            digest.update(repr(sorted(map(repr, constant))).encode())
+        else:
+            digest.update(repr(constant).encode())
+
+
+@contextmanager
+def looking(segments: Segments) -> Iterator[_hot.Reader]:
+    """A reader of the process that writes, without a seat.
+
+    The writer must reclaim nothing meanwhile, as it does while its own batch is open.
     """
     made = ffi.new("struct shmc_reader **")
     check(lib.shmc_reader_create(segments.data, NULL, made), "reading what is there")
@@ -99,9 +130,15 @@ def published(segments: Segments, number: int) -> Iterator[tuple[str, Any]]:
         _native.address(made[0]), segments, lambda: lib.shmc_reader_destroy(made[0])
     )
     try:
-        yield from _hot.Resource(reader, number).items()
+        yield reader
     finally:
         reader.close()
+
+
+def published(segments: Segments, number: int) -> Iterator[tuple[str, Any]]:
+    """(key, View) of each object of resource `number`, for the process that writes it."""
+    with looking(segments) as reader:
+        yield from _hot.Resource(reader, number).items()
 
 
 def identity(obj: Mapping[str, Any]) -> tuple[str, str | None]:

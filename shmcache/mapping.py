@@ -1,6 +1,7 @@
 """DATA and SEATS of one cache in this process: mapped, and their descriptors.
 
-A writer builds fresh ones, a reader attaches to the current ones. The maps stay where they are
+A writer builds fresh ones, or goes on with those of the writer before it; a reader attaches to
+the current ones. The maps stay where they are
 until close(); whoever uses addresses into them keeps this object alive.
 """
 
@@ -14,9 +15,8 @@ from shmcache.errors import LayoutMismatch, SegmentNotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from shmcache.segments import Current, Place
+    from shmcache.settings import WriterSettings
 
 _ATTEMPTS = 100  # each is lost only to a writer that started in between
 
@@ -56,29 +56,48 @@ def _random_word() -> int:
     return int.from_bytes(os.urandom(8), "little") or 1
 
 
-class Fresh(Segments):
-    """A new, empty DATA and SEATS, which nobody finds before publish()."""
+class Owned(Segments):
+    """What a writer has: both segments mapped for writing, and the settings of its core."""
 
     __slots__ = ("current", "place", "settings")
 
     def __init__(
-        self, place: Place, boot_id: bytes, options: Mapping[str, int], seat_count: int, mode: int
+        self, place: Place, wanted: WriterSettings, lock_fd: int, current: Current | None = None
     ) -> None:
+        """`lock_fd` holds the writer's lock; without `current` the instances are new ones."""
         super().__init__()
-        from shmcache.segments import Current
+        from shmcache.segments import Current, boot_id
 
         self.place = place
-        self.settings = ffi.new("struct shmc_writer_settings *", dict(options))
-        self.settings.instance = self.instance = _random_word()
-        self.settings.seed = _random_word()
-        self.settings.boot_id = boot_id
-        self.current = Current(self.instance, _random_word(), self.settings.max_size)
+        self.settings = ffi.new(
+            "struct shmc_writer_settings *",
+            {
+                "max_size": int(wanted.arena_max),
+                "ring_slots": wanted.ring_slots,
+                "ring_bytes": int(wanted.ring_bytes),
+                "garbage_bytes": int(wanted.garbage_max),
+                "seed": _random_word(),
+                "boot_id": boot_id(),
+                "guard": place.guard(lock_fd),
+            },
+        )
+        self.current = current or Current(_random_word(), _random_word(), self.settings.max_size)
+        self.settings.instance = self.instance = self.current.data
+
+
+class Fresh(Owned):
+    """A new, empty DATA and SEATS, which nobody finds before publish()."""
+
+    __slots__ = ()
+
+    def __init__(self, place: Place, wanted: WriterSettings, lock_fd: int) -> None:
+        super().__init__(place, wanted, lock_fd)
         try:
-            self._build_data(mode)
-            self._build_seats(seat_count, mode)
+            self._build_data(wanted.mode)
+            self._build_seats(wanted.seats, wanted.mode)
         except BaseException:
             self.close()
-            place.discard(self.current)
+            place.discard(self.current, lock_fd)
             raise
 
     def _build_data(self, mode: int) -> None:
@@ -101,6 +120,41 @@ class Fresh(Segments):
         if status == _native.NO_SPACE:
             raise self.place.full(size)
         check(status, doing)
+
+
+class Inherited(Owned):
+    """The DATA and SEATS that a writer left, mapped for writing. The writer's lock is held.
+
+    LayoutMismatch if they are not as this writer's settings want them; what is in them nobody has
+    looked at yet.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, place: Place, wanted: WriterSettings, lock_fd: int) -> None:
+        super().__init__(place, wanted, lock_fd, place.current())
+        try:
+            self._take(wanted.seats, wanted.mode)
+        except BaseException:
+            self.close()
+            raise
+
+    def _take(self, seat_count: int, mode: int) -> None:
+        doing = f"going on with cache {self.place.name!r}"
+        size = self.settings.max_size
+        if self.current.max_size != size:
+            raise LayoutMismatch(f"{doing}: arena_max was {self.current.max_size}, and is {size}")
+        data = self.place.open_own("data", self.current.data, mode)
+        self.data = self._map(data, size, writable=True, doing=doing)
+        seats = self.place.open_own("seats", self.current.seats, mode)
+        wanted = lib.shmc_seats_size(seat_count)
+        self.seats = self._map(seats, wanted, writable=True, doing=doing)
+        found = ffi.new("uint64_t *")
+        if os.fstat(seats).st_size != wanted:
+            raise LayoutMismatch(f"{doing}: it has another number of seats")
+        check(lib.shmc_seats_check_header(self.seats, found), f"{doing}: SEATS")
+        if found[0] != self.current.seats:
+            raise LayoutMismatch(f"{doing}: SEATS is another instance than its name says")
 
 
 class Attached(Segments):

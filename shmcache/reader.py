@@ -112,7 +112,8 @@ class Cache:
         reader = self.reader
         at, numbers = self._numbers
         if at is not reader or resource not in numbers:
-            numbers = {name: number for number, name in enumerate(reader.root().names())}
+            names = reader.root().names()
+            numbers = {name: number for number, name in enumerate(names) if name}
             self._numbers = (reader, numbers)
         if resource in numbers:
             return reader, numbers[resource]
@@ -150,7 +151,7 @@ class Cache:
     @property
     def resources(self) -> tuple[str, ...]:
         """The names of all resources, in the order of their declaration."""
-        return tuple(self.reader.root().names())
+        return tuple(name for name in self.reader.root().names() if name)
 
     def __getitem__(self, resource: str) -> CachedResource:
         """The resource, always in its latest state. KeyError if the cache has none of the name."""

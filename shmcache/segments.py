@@ -133,7 +133,7 @@ class Place:
     def _instance(self, instance: int, kind: str) -> str:
         return f"{self.stem}.{instance:016x}.{kind}"
 
-    def _open(self, name: str, *, writable: bool) -> int:
+    def _open(self, name: str, *, writable: bool, trusted: frozenset[int] | None = None) -> int:
         try:
             fd = self.location.open(name, writable=writable)
         except FileNotFoundError:
@@ -142,7 +142,7 @@ class Place:
             self._refuse_other_kinds(error, name)
             raise
         try:
-            self._check_trust(fd, name, self.trusted, shared=writable)
+            self._check_trust(fd, name, trusted or self.trusted, shared=writable)
         except BaseException:
             os.close(fd)
             raise
@@ -227,12 +227,42 @@ class Place:
             raise BusyError(f"cache {self.name!r} has a writer already (pid {pid})")
         _native.check(status, f"locking {self.location.file(self.stem + '.lock')}")
 
+    def guard(self, fd: int) -> tuple[int, int]:
+        """Which file the lock is of that `fd` holds: while it is held no other file is the same."""
+        found = os.fstat(fd)
+        return found.st_dev, found.st_ino
+
+    def is_ours(self, fd: int, current: Current) -> bool:
+        """Whether this lock's file is still that of the cache, and its instance the current one.
+
+        Somebody may have removed the file while its holder slept; then the names are another's.
+        """
+        if self.location.identity(self.stem + ".lock") != self.guard(fd):
+            return False
+        try:
+            return self.current().data == current.data
+        except (SegmentNotFound, LayoutMismatch, UntrustedSegment):
+            return True  # nobody else's: whoever removed it left no other
+
+    def open_own(self, kind: str, instance: int, mode: int) -> int:
+        """The file of an instance that a writer of ours left, for writing.
+
+        LayoutMismatch if its mode is another; UntrustedSegment if it is not our own.
+        """
+        name = self._instance(instance, kind)
+        fd = self._open(name, writable=True, trusted=frozenset((os.geteuid(),)))
+        found = stat.S_IMODE(os.fstat(fd).st_mode)
+        if found != _mode_of(kind, mode):
+            os.close(fd)
+            raise LayoutMismatch(
+                f"{self.location.file(name)} has mode {found:#o}, and {mode:#o} is wanted"
+            )
+        return fd
+
     def create(self, kind: str, instance: int, mode: int) -> int:
         """A new instance's file. For seats, whoever may read may also write."""
-        if kind == "seats":
-            mode |= (mode & 0o044) >> 1
         try:
-            return self.location.create(self._instance(instance, kind), mode)
+            return self.location.create(self._instance(instance, kind), _mode_of(kind, mode))
         except OSError as error:
             if error.errno == 28:  # ENOSPC
                 raise self.full(0) from error
@@ -284,12 +314,15 @@ class Place:
         end_instances(self, gone)
         return sum(self.location.unlink(file) for file in gone)
 
-    def discard(self, current: Current) -> None:
-        """Removes instances that were never published, and nothing else. Lock held."""
+    def discard(self, current: Current, lock_fd: int) -> None:
+        """Removes instances that were never published, and nothing else. The lock was taken."""
         for instance, kind in ((current.data, "data"), (current.seats, "seats")):
             self.location.unlink(self._instance(instance, kind))
-        if self.location.identity(self.pointer) is None:
-            self.location.unlink(self.stem + ".lock")
+        lock = self.stem + ".lock"
+        if self.location.identity(self.pointer) is None and (
+            self.location.identity(lock) == self.guard(lock_fd)
+        ):
+            self.location.unlink(lock)
 
     def unlink(self) -> None:
         """Removes every name of this cache; who is attached keeps the memory. Lock held."""
@@ -318,6 +351,10 @@ class Place:
             return _native.lib.shmc_probe_byte(fd, 0) == _native.BUSY
         finally:
             os.close(fd)
+
+
+def _mode_of(kind: str, mode: int) -> int:
+    return mode | (mode & 0o044) >> 1 if kind == "seats" else mode
 
 
 def cache_names() -> list[str]:

@@ -71,6 +71,9 @@ class Resource:
     indices: Mapping[str, IndexSpec] = field(default_factory=dict)
     keep_managed_fields: bool = False
     """Whether items keep metadata.managedFields; they are not read, and not stored, otherwise."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What its content depends on, as JSON: the next writer goes on with the content only if all of
+    this is the same there."""
 
     def __post_init__(self) -> None:
         check_label("a resource's name", self.name)

@@ -73,14 +73,16 @@ class Snapshot:
     @property
     def resources(self) -> tuple[str, ...]:
         """The names of all resources, in the order of their declaration."""
-        return tuple(self._root.names())
+        return tuple(name for name in self._root.names() if name)
 
     @property
     def resource_versions(self) -> dict[str, str | None]:
         """The resourceVersion of each resource."""
         root = self._root
         return {
-            name: root.record(number)["version"] or None for number, name in enumerate(root.names())
+            name: root.record(number)["version"] or None
+            for number, name in enumerate(root.names())
+            if name
         }
 
     def __getitem__(self, resource: str) -> CachedResource:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-ABSENT, LISTING, SYNCED, RETRYING, STALED, EXCEEDED = range(6)
+ABSENT, LISTING, SYNCED, RETRYING, STALED, EXCEEDED, GONE = range(7)
 
-NAMES = ("absent", "listing", "synced", "retrying", "stale", "exceeded")
+NAMES = ("absent", "listing", "synced", "retrying", "stale", "exceeded", "gone")
 """What people read, by state."""
 
 TYPE_CHECKING = False

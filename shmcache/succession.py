@@ -14,7 +14,13 @@ import time
 from shmcache import states, waiting
 from shmcache._native import lib
 from shmcache.attachment import Attachment
-from shmcache.errors import LayoutMismatch, SegmentNotFound, ShmCacheError, UntrustedSegment
+from shmcache.errors import (
+    CorruptSegment,
+    LayoutMismatch,
+    SegmentNotFound,
+    ShmCacheError,
+    UntrustedSegment,
+)
 from shmcache.notice import Notice
 
 TYPE_CHECKING = False
@@ -137,23 +143,24 @@ def _instance(reader: _hot.Reader) -> int:
 
 def _records(reader: _hot.Reader) -> dict[str, dict[str, Any]]:
     root = reader.root()
-    return {name: root.record(number) for number, name in enumerate(root.names())}
+    return {name: root.record(number) for number, name in enumerate(root.names()) if name}
 
 
 def _holds(new: _hot.Reader, old: _hot.Reader) -> bool:
     """Whether what was listed in the old instance is listed in the new one, or will not be.
 
-    A resource that the new one does not have, or could not list, keeps nobody waiting for the rest.
+    A resource that the new one does not have, or could not list, keeps nobody waiting for the rest;
+    an old instance that cannot be read any more keeps nobody at all.
     """
     records = _records(new)
+    try:
+        before = _records(old)
+    except CorruptSegment:
+        return True
     if not any(states.has_content(record) for record in records.values()):
-        return not _has_content(old)
+        return not any(states.has_content(record) for record in before.values())
     listing = {name for name, record in records.items() if record["state"] == states.LISTING}
     return not any(
         name in listing and states.has_content(record) and not states.has_content(records[name])
-        for name, record in _records(old).items()
+        for name, record in before.items()
     )
-
-
-def _has_content(reader: _hot.Reader) -> bool:
-    return any(states.has_content(record) for record in _records(reader).values())

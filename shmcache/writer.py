@@ -7,6 +7,7 @@ cache as it was. The writer never waits for a reader, and never looks into the n
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
@@ -22,9 +23,10 @@ from shmcache._native import NULL, check, ffi, lib
 from shmcache.applying import apply_items, log_refused
 from shmcache.contacts import Contacts
 from shmcache.errors import BusyError, CacheFull, CorruptSegment, ShmCacheError
-from shmcache.indexing import Functions, identity, published, resolve
-from shmcache.mapping import Fresh
-from shmcache.segments import Place, boot_id
+from shmcache.indexing import Functions, identity, identity_of, published, resolve
+from shmcache.inheriting import Inheritance, adopt, settings_of, take_over
+from shmcache.mapping import Fresh, Inherited
+from shmcache.segments import Place
 from shmcache.settings import IndexSpec, Resource, WriterSettings, check_index_spec, check_label
 from shmcache.staging import Staged
 
@@ -42,7 +44,15 @@ TEND_SECONDS = 0.2
 class Declared:
     """A resource of this writer: its id, and the index functions that run here."""
 
-    __slots__ = ("functions", "id", "keep_managed_fields", "name", "refused", "shares")
+    __slots__ = (
+        "functions",
+        "id",
+        "keep_managed_fields",
+        "name",
+        "refused",
+        "settings",
+        "shares",
+    )
 
     def __init__(self, resource: Resource, number: int) -> None:
         self.name = name = resource.name
@@ -51,10 +61,15 @@ class Declared:
         self.refused = 0  # items that could not be stored
         self.shares: set[str] = set()  # prefixes whose new content is being staged
         self.functions = Functions(name)
+        self.settings: dict[str, Any] = {}  # as they are stored
 
 
 class Writer(Contacts):
     """Owns the cache `name`: nobody else can write it, and closing it removes it.
+
+    Goes on with what a writer left that died or leave()d, verified, with all its objects, for
+    readers as if nothing had happened: `inherited` says what of it. `fresh` builds a new cache
+    instead, to which readers move.
 
     A name without '/' is POSIX shared memory, one with '/' a directory. Thread-safe: calls take
     turns. Usable as a context manager. Not usable in a child of fork().
@@ -64,32 +79,49 @@ class Writer(Contacts):
         self,
         name: str,
         resources: Iterable[Resource | str] = (),
+        *,
+        fresh: bool = False,
+        lock_fd: int | None = None,
         **options: Unpack[WriterOptions],
     ) -> None:
+        """`lock_fd`: of the writer's lock, if it is held already; it becomes the Writer's."""
         super().__init__(Place(name), WriterSettings(**options))
+        self.inherited: dict[str, Inheritance] = {}
+        """The resources whose content was taken over as it is."""
         self._declared: dict[str, Declared] = {}
         self._stop = threading.Event()
-        self._segments: Fresh | None = None
+        self._segments: Fresh | Inherited | None = None
         self._published = False
         self._tended = _native.OK
-        self._lock_fd = self.place.take_lock()
+        self._lock_fd = self.place.take_lock() if lock_fd is None else lock_fd
         try:
-            self._open(resources)
+            self._open([_resource(resource) for resource in resources], fresh=fresh)
         except BaseException:
-            self.close()
+            self._end(keep=self._published)
             raise
-        logger.info("cache %s: writing, pid %d", self.name, self._pid)
+        logger.info(
+            "cache %s: writing, pid %d%s", self.name, self._pid, self._went_on() and ", going on"
+        )
 
-    def _open(self, resources: Iterable[Resource | str]) -> None:
+    def _open(self, resources: list[Resource], *, fresh: bool) -> None:
         check(lib.shmc_close_in_child(self._lock_fd), "guarding the writer's lock")
-        settings = self.settings
-        options = {
-            "max_size": int(settings.arena_max),
-            "ring_slots": settings.ring_slots,
-            "ring_bytes": int(settings.ring_bytes),
-            "garbage_bytes": int(settings.garbage_max),
-        }
-        fresh = Fresh(self.place, boot_id(), options, settings.seats, settings.mode)
+        owned = (self.place, self.settings, self._lock_fd)
+        taken = None if fresh else take_over(*owned)
+        if taken is None:
+            self._begin(Fresh(*owned), resources)
+        else:
+            self._segments, self._handle = taken
+            self._address = _native.address(self._handle)
+            self._published = True
+            self.inherited = adopt(self, resources)
+        assert self._segments is not None
+        self.place.unlink_instances(keep=self._segments.current)
+        threading.Thread(
+            target=_tend, args=(weakref.ref(self), self._stop), name="shmcache-tend", daemon=True
+        ).start()
+
+    def _begin(self, fresh: Fresh, resources: list[Resource]) -> None:
+        """A new cache, empty, for everybody who attaches from now on."""
         self._segments = fresh
         made = ffi.new("struct shmc_writer **")
         status = lib.shmc_writer_create(fresh.data, fresh.seats, fresh.settings, made)
@@ -99,12 +131,11 @@ class Writer(Contacts):
         with self.batch():
             for resource in resources:
                 self.add_resource(resource)
-        self.place.publish(fresh.current, settings.mode)
+        self.place.publish(fresh.current, self.settings.mode)
         self._published = True
-        self.place.unlink_instances(keep=fresh.current)
-        threading.Thread(
-            target=_tend, args=(weakref.ref(self), self._stop), name="shmcache-tend", daemon=True
-        ).start()
+
+    def _went_on(self) -> bool:
+        return isinstance(self._segments, Inherited)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._declared)} resources"
@@ -267,19 +298,39 @@ class Writer(Contacts):
 
     def add_resource(self, resource: Resource | str) -> None:
         """Declares a resource and its indices; readers see it, empty, from the next generation."""
-        if isinstance(resource, str):
-            resource = Resource(resource)
+        resource = _resource(resource)
         name, number = resource.name.encode(), ffi.new("uint32_t *")
         with self._change(resource.name, whole=True) as handle:
             if resource.name in self._declared:
                 raise ValueError(f"cache {self.name!r}: {resource.name} is declared already")
             status = lib.shmc_declare_resource(handle, name, len(name), number)
             check(status, f"declaring {resource.name}")
-            declared = Declared(resource, int(number[0]))
+            declared = self._enlist(resource, int(number[0]))
             for index, spec in resource.indices.items():
                 self._declare_index(handle, declared, index, resolve(index, spec) or spec)
-            self._declared[resource.name] = declared
-            self._undo.append(lambda: self._declared.pop(declared.name))
+            if settings := settings_of(resource):
+                self._describe(handle, declared, settings)
+
+    def _enlist(self, resource: Resource, number: int) -> Declared:
+        """Notes a resource that the open batch declares, or found."""
+        declared = self._declared[resource.name] = Declared(resource, number)
+        self._undo.append(lambda: self._declared.pop(declared.name))
+        return declared
+
+    def describe(self, resource: str, **more: Any) -> None:
+        """Stores what else is to be known of a resource beside its settings: JSON, for readers."""
+        declared = self._resource(resource)
+        settings = declared.settings | more
+        if settings != declared.settings:
+            with self._change(resource, whole=True) as handle:
+                self._describe(handle, declared, settings)
+
+    def _describe(
+        self, handle: _native.WriterHandle, declared: Declared, settings: dict[str, Any]
+    ) -> None:
+        text = json.dumps(settings, sort_keys=True).encode()
+        check(lib.shmc_set_settings(handle, declared.id, text, len(text)), declared.name)
+        declared.settings = settings
 
     def add_index(self, resource: str, index: str, spec: IndexSpec) -> None:
         """Declares one more index and fills it from the objects that are there, as one generation.
@@ -322,6 +373,10 @@ class Writer(Contacts):
             )
         check(status, f"{declared.name}: declaring index {index}")
         if not isinstance(spec, str):
+            if (mark := identity_of(spec)) is not None:
+                text = mark.encode()
+                status = lib.shmc_set_function(handle, declared.id, found[0], text, len(text))
+                check(status, f"{declared.name}: declaring index {index}")
             declared.functions.add(index, spec)
             self._undo.append(declared.functions.drop_last)
 
@@ -339,6 +394,12 @@ class Writer(Contacts):
         declared = self._resource(resource)
         with self._change(resource, whole=False) as handle:
             check(lib.shmc_set_version(handle, declared.id, *_text(version)), resource)
+
+    def set_marks(self, resource: str, marks: str) -> None:
+        """Notes how far the parts of its source are, for the next writer; wakes nobody."""
+        declared = self._resource(resource)
+        with self._change(resource, whole=False) as handle:
+            check(lib.shmc_set_source(handle, declared.id, *_text(marks)), resource)
 
     def refused(self, resource: str) -> int:
         """How many items of the resource could not be stored so far."""
@@ -388,6 +449,16 @@ class Writer(Contacts):
 
         In a forked child it only lets go, the parent's cache stays as it is.
         """
+        self._end(keep=False)
+
+    def leave(self) -> None:
+        """Ends this writer and leaves the cache, with all that is in it, to the next one.
+
+        The memory stays until somebody removes it (Place.remove()). Idempotent, as close().
+        """
+        self._end(keep=True)
+
+    def _end(self, *, keep: bool) -> None:
         if not self._alive[0]:
             self._handle = None
             return
@@ -398,18 +469,27 @@ class Writer(Contacts):
                 raise ShmCacheError(f"cache {self.name!r}: close() inside a batch")
             self._stop.set()
             if self._handle is not None:
+                if keep:
+                    lib.shmc_writer_leave(self._handle)
                 _hot.forget(self._address)
                 lib.shmc_writer_destroy(self._handle)
                 self._handle = None
-            if self._published:
-                self.place.unlink()
-            elif self._segments is not None:
-                self.place.discard(self._segments.current)
             if self._segments is not None:
-                self._segments.close()
+                self._give_back(self._segments, keep=keep)
             lib.shmc_keep_in_child(self._lock_fd)
             os.close(self._lock_fd)
             self._lock_fd = -1
+
+    def _give_back(self, segments: Fresh | Inherited, *, keep: bool) -> None:
+        """The names go, if they are to, and are ours.
+
+        They are another writer's if it came when somebody had removed our lock's file.
+        """
+        if not self._published or not self.place.is_ours(self._lock_fd, segments.current):
+            self.place.discard(segments.current, self._lock_fd)
+        elif not keep:
+            self.place.unlink()
+        segments.close()
 
     def __enter__(self) -> Self:
         return self
@@ -421,6 +501,10 @@ class Writer(Contacts):
         if self._handle is not None and self._alive[0]:
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
             self.close()
+
+
+def _resource(resource: Resource | str) -> Resource:
+    return Resource(resource) if isinstance(resource, str) else resource
 
 
 def _text(text: str | None) -> tuple[Any, int]:

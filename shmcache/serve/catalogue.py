@@ -79,6 +79,8 @@ class Catalogue:
         served: dict[tuple[str, str, str], Served] = {}
         unknown = []
         for number, name in enumerate(root.names()):
+            if not name:
+                continue  # not a resource any more
             one = self._serve(root, number, name)
             if one is None:
                 unknown.append(name)

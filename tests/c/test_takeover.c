@@ -503,6 +503,42 @@ static void test_functions_come_and_go(void)
     finish();
 }
 
+static void test_resources_come_and_go(void)
+{
+    static const char settings[] = "{\"labels\":\"app=a-name-of-an-app\",\"namespaces\":[]}";
+    uint32_t id;
+
+    start(UINT64_C(1) << 20);
+    fill(0, VALUES);
+    core_begin(&core);
+    CHECK_EQUAL(SHMC_OK,
+                shmc_set_settings(core.writer, things, settings, sizeof settings - 1));
+    CHECK_EQUAL(SHMC_INVALID, shmc_set_settings(core.writer, things, "{", 1));
+    CHECK_EQUAL(SHMC_OK, shmc_set_source(core.writer, things, "prod=1,dev=2", 12));
+    core_commit(&core);
+    core_take_over(&core);
+    const uint64_t content = digest();
+    core_begin(&core);
+    CHECK_EQUAL(SHMC_OK, shmc_retire_resource(core.writer, things));
+    CHECK_EQUAL(SHMC_OK, shmc_abort(core.writer));
+    core_check(&core);
+    CHECK_EQUAL(content, digest());
+
+    core_begin(&core);
+    CHECK_EQUAL(SHMC_OK, shmc_retire_resource(core.writer, things));
+    CHECK_EQUAL(SHMC_OK, shmc_retire_resource(core.writer, things)); /* it is gone already */
+    CHECK_EQUAL(SHMC_NOT_FOUND, shmc_find_resource(core.writer, "things", 6, &id));
+    core_commit(&core);
+    core_check(&core);
+    core_take_over(&core);
+    CHECK_EQUAL(SHMC_GONE, core.writer->resources[things].state);
+    CHECK_EQUAL(things, core_declare(&core, "things")); /* its id is kept for its name */
+    CHECK_EQUAL(0, core.writer->resources[things].count);
+    fill(0, VALUES);
+    core_take_over(&core);
+    finish();
+}
+
 /* ---- pages whose blocks came from larger slots ----------------------------------------------------- */
 
 static void test_a_full_arena_is_taken_over(void)
@@ -572,6 +608,7 @@ int main(void)
     test_garbage_is_refused_or_harmless();
     test_indices_come_and_go();
     test_functions_come_and_go();
+    test_resources_come_and_go();
     test_a_full_arena_is_taken_over();
     test_large_blocks();
     return 0;

@@ -27,8 +27,8 @@ def pod(name: str, version: int, uid: str | None = None) -> dict[str, Any]:
 
 
 def writing(pipe: Connection, name: str, names: list[str]) -> None:
-    """A writer that does what it is told, until it is killed."""
-    with shmcache.Writer(name, names, arena_max="64MiB", ring_slots=64) as writer:
+    """A writer that does what it is told, until it is killed; it never goes on with another's."""
+    with shmcache.Writer(name, names, fresh=True, arena_max="64MiB", ring_slots=64) as writer:
         pipe.send("open")
         while (order := pipe.recv()) is not None:
             getattr(writer, order[0])(*order[1:])

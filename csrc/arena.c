@@ -7,9 +7,9 @@
  * counts and classes are private tables of the writer, so that a writer that dies
  * leaves nothing half linked, and a reader that reads a free block sees old bytes.
  *
- * A block's meta (64 bits, private): the low half counts the references, or says
- * FREE, LIMBO or DEAD; the high half links it into one list: of free slots (slot
- * + 1), or of retired or dead blocks (granule).
+ * A block's meta (64 bits, private, drawn in core.h) counts its references and says when it
+ * was handed out, or links it into one list: of free slots (slot + 1), or of retired or dead
+ * blocks (granule).
  *
  * Invariants
  *   A1  used of a page is the number of its slots whose count is not FREE.
@@ -21,6 +21,9 @@
  *   A5  some pages that belong to nobody stay in reserve, with memory behind them: a full
  *       arena must be able to delete, and to delete it must build new nodes. A page for
  *       each class: nodes that shrink pass through all of them (fewer in a small arena).
+ *   A6  birth_base + birth of a block is not above the first generation that leads to it, and
+ *       a birth of 0 says only "at or below birth_base". Births have 28 bits: before they are
+ *       used up all are counted from a later base, and the oldest ones become 0.
  */
 #include <stdlib.h>
 
@@ -357,7 +360,7 @@ static enum shmc_status alloc_large(struct shmc_arena *arena, uint64_t size, shm
         return status;
     struct shmc_page *page = &arena->pages[number];
     page->used = run;
-    page->meta[0] = 0;
+    page->meta[0] = (uint64_t)arena->birth << 32;
     arena->used_bytes += (uint64_t)run * SHMC_PAGE;
     *block = ((uint64_t)arena->first_page + number) * SHMC_PAGE;
     return SHMC_OK;
@@ -420,7 +423,7 @@ enum shmc_status shmc_arena_alloc(struct shmc_arena *arena, uint64_t size, shmc_
     } else {
         slot = page->fresh++;
     }
-    page->meta[slot] = 0;
+    page->meta[slot] = (uint64_t)arena->birth << 32;
     page->used++;
     if (page->free_head == 0 && page->fresh == SHMC_PAGE / bytes)
         room_remove(arena, number); /* A2 */
@@ -445,7 +448,7 @@ void shmc_arena_free(struct shmc_arena *arena, shmc_offset block)
     struct shmc_page *page = &arena->pages[number];
     const uint32_t slot = slot_of(page, block);
 
-    assert((uint32_t)page->meta[slot] != SHMC_META_FREE);
+    assert(shmc_meta_count(page->meta[slot]) != SHMC_META_FREE);
     arena->used_bytes -= shmc_arena_block_size(arena, block);
     if (page->class_id == CLASS_LARGE) {
         page_release(arena, number);
@@ -697,7 +700,50 @@ enum shmc_status shmc_arena_settle(struct shmc_arena *arena, struct shmc_chain *
     return status;
 }
 
-/* ---- lifetime ------------------------------------------------------------------------- */
+/* ---- births ----------------------------------------------------------------------- */
+
+static uint64_t with_birth(uint64_t meta, uint32_t birth)
+{
+    if ((uint32_t)meta < SHMC_META_DEAD)
+        return (uint64_t)birth << 32 | (uint32_t)meta;
+    return (meta & ~(uint64_t)SHMC_META_BIRTH) | birth;
+}
+
+/* All births, as counted from a base that is `by` higher. */
+static void births_shift(struct shmc_arena *arena, uint64_t by)
+{
+    for (uint32_t i = 0; i < arena->page_count; i++) {
+        const struct shmc_page *page = &arena->pages[i];
+        const uint32_t slots = page->class_id == CLASS_LARGE ? 1u : page->fresh;
+
+        for (uint32_t slot = 0; page->meta != NULL && slot < slots; slot++) {
+            const uint32_t birth = shmc_meta_birth(page->meta[slot]);
+            if (shmc_meta_count(page->meta[slot]) != SHMC_META_FREE)
+                page->meta[slot] =
+                    with_birth(page->meta[slot], birth > by ? birth - (uint32_t)by : 0);
+        }
+    }
+}
+
+void shmc_arena_births(struct shmc_arena *arena, uint64_t generation)
+{
+    const uint64_t birth = generation + 1 - arena->birth_base;
+
+    if (birth >= SHMC_META_BIRTH) { /* a walk over the metas, every 2^27 generations */
+        SHMC_UNLESS(NO_BIRTH_SHIFT, births_shift(arena, birth - SHMC_META_BIRTH / 2));
+        arena->birth_base += birth - SHMC_META_BIRTH / 2;
+    }
+    arena->birth = (uint32_t)(generation + 1 - arena->birth_base);
+}
+
+uint64_t shmc_arena_birth(const struct shmc_arena *arena, shmc_offset block)
+{
+    const uint32_t birth = shmc_meta_birth(*shmc_arena_meta(arena, block));
+
+    return birth == 0 ? 0 : arena->birth_base + birth;
+}
+
+/* ---- lifetime ------------------------------------------------------------------------ */
 
 enum shmc_status shmc_arena_create(struct shmc_arena *arena, struct shmc_segment *data,
                                    struct shmc_heap *heap)

@@ -222,6 +222,30 @@ static bool check_window(struct walk *walk)
     return true;
 }
 
+/* L4 and L5 of reclaim.c. */
+static bool check_kept(struct walk *walk)
+{
+    const struct shmc_super *super = walk->writer->super;
+    const struct shmc_limbo *limbo = &walk->writer->limbo;
+    uint64_t held = 0;
+
+    for (unsigned i = 0; i < SHMC_KEPT; i++) {
+        const uint64_t kept = shmc_load_racy(&super->kept[i]);
+        const uint64_t pin = limbo->held[i].pin;
+
+        for (unsigned k = 0; k < i; k++) {
+            if (kept != 0 && shmc_load_racy(&super->kept[k]) == kept)
+                return fail(walk, "L4: a generation is kept twice");
+        }
+        if (kept > shmc_load_racy(&super->latest))
+            return fail(walk, "L4: a generation is kept that was not published");
+        if (pin != 0 && !shmc_generation_kept(super, pin))
+            return fail(walk, "L5: blocks are held by a generation that is not kept");
+        held += limbo->held[i].bytes;
+    }
+    return held == limbo->held_bytes || fail(walk, "L5: other bytes are held than counted");
+}
+
 static bool check_root(struct walk *walk)
 {
     const struct shmc_writer *writer = walk->writer;
@@ -237,7 +261,7 @@ static bool check_root(struct walk *walk)
         return fail(walk, "I2: the published root is not the writer's");
     if (shmc_load_racy(&super->floor) > latest)
         return fail(walk, "L2: the floor is above the latest generation");
-    if (!see_node(walk, writer->catalogue))
+    if (!check_kept(walk) || !see_node(walk, writer->catalogue))
         return false;
     if (shmc_load_at(span, writer->catalogue) != writer->resource_count)
         return fail(walk, "I2: the catalogue has another number of resources");
@@ -303,7 +327,7 @@ static bool check_page(struct walk *walk, uint32_t number, struct totals *totals
 
     for (uint32_t i = 0; i < slots; i++) {
         const bool touched = size > SHMC_PAGE || i < page->fresh;
-        const uint32_t count = touched ? (uint32_t)page->meta[i] : SHMC_META_FREE;
+        const uint32_t count = touched ? shmc_meta_count(page->meta[i]) : SHMC_META_FREE;
 
         used += count != SHMC_META_FREE;
         if (!check_slot(walk, start + i * size, size, count, totals))

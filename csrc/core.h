@@ -60,6 +60,7 @@ struct shmc_reader {
         uint64_t generation; /* as in the seat; 0 = free */
         uint64_t count;      /* users */
         unsigned serial;     /* counts take-overs of the slot from revoked users */
+        bool open;           /* users of younger generations share it (R2) */
     } pins[SHMC_PINS];
     unsigned sleepers;
     shmc_atomic wakes; /* calls of shmc_wake_self() */
@@ -143,6 +144,7 @@ void shmc_seats_wake_all(const struct shmc_segment *seats, uint64_t seat_count);
 struct shmc_pin_list {
     uint64_t pins[SHMC_PIN_LIST];
     size_t count;
+    uint64_t open;        /* the lowest that holds all younger ones too; UINT64_MAX: none */
     bool more;            /* there are others above the last: take all of those as pinned */
     uint64_t oldest_seat; /* that holds pins[0]; meaningless if count is 0 */
 };
@@ -150,6 +152,7 @@ struct shmc_pin_list {
  * stands between the publication (or the retiring) and this call. */
 void shmc_seats_pins(const struct shmc_segment *seats, uint64_t seat_count,
                      const struct shmc_super *super, struct shmc_pin_list *list);
+void shmc_pin_list_add(struct shmc_pin_list *list, uint64_t pin, uint64_t seat);
 /* Frees the seats of the dead: those in use whose lock can be taken through lock_fd, which is an
  * open file description that serves nothing else. Returns how many. */
 uint64_t shmc_seats_reap(const struct shmc_segment *seats, uint64_t seat_count, int lock_fd);
@@ -306,6 +309,8 @@ struct shmc_arena {
     uint32_t free_page_count, free_page_hint;
     uint64_t used_bytes;  /* blocks handed out, limbo included */
     uint64_t reused_bytes;
+    uint64_t birth_base;  /* births are counted from it (A6) */
+    uint32_t birth;       /* of what is handed out now */
     bool hold_pages;      /* a batch is open: pages stay with their class */
     bool may_use_reserve; /* the open batch gives something back (A5) */
     bool refused;         /* the last growth was */
@@ -348,10 +353,40 @@ enum shmc_status shmc_arena_claim(struct shmc_arena *arena, shmc_offset block, u
 uint64_t *shmc_arena_claimed(const struct shmc_arena *arena, shmc_offset block);
 enum shmc_status shmc_arena_settle(struct shmc_arena *arena, struct shmc_chain *left);
 
-/* A block's meta: count in the low half, link (granule of the next block of a list) above. */
-#define SHMC_META_FREE 0xffffffffu  /* not handed out */
-#define SHMC_META_LIMBO 0xfffffffeu /* retired, waiting */
-#define SHMC_META_DEAD 0xfffffff0u  /* | tag: count fell to 0, children not yet dropped */
+/* Before a batch begins: births stay countable in their bits (A6). */
+void shmc_arena_births(struct shmc_arena *arena, uint64_t generation);
+/* The generation that first may have led to the block; 0: from before they were counted. Not of
+ * one that is free. */
+uint64_t shmc_arena_birth(const struct shmc_arena *arena, shmc_offset block);
+
+/*
+ * A block's meta. The low half is its count, or what it is instead of alive, with its birth; the
+ * high half is the birth of a living one, else the link to the next block of a list.
+ *
+ *      63                 32 31 30    28 27             0
+ *     +---------------------+--+--------------------------+
+ *     | birth               | 0|  count                   |  alive
+ *     | link                | 1|  state  |  birth         |  DEAD: state is the block's tag
+ *     +---------------------+--+---------+----------------+  (0, 4 to 7); else LIMBO or FREE
+ */
+#define SHMC_META_DEAD 0x80000000u  /* | tag << 28: count fell to 0, children not yet dropped */
+#define SHMC_META_LIMBO 0x90000000u /* retired, waiting */
+#define SHMC_META_FREE 0xa0000000u  /* not handed out; no birth */
+#define SHMC_META_BIRTH 0x0fffffffu
+/* The count of a living block; DEAD (with tag), LIMBO or FREE of another. */
+static inline uint32_t shmc_meta_count(uint64_t meta)
+{
+    const uint32_t low = (uint32_t)meta;
+
+    return low < SHMC_META_DEAD ? low : low & ~SHMC_META_BIRTH;
+}
+/* Counted from the arena's birth_base; 0: from before that. */
+static inline uint32_t shmc_meta_birth(uint64_t meta)
+{
+    const uint32_t low = (uint32_t)meta;
+
+    return low < SHMC_META_DEAD ? (uint32_t)(meta >> 32) : low & SHMC_META_BIRTH;
+}
 static inline uint32_t shmc_granule(shmc_offset block)
 {
     return (uint32_t)(block >> 3);
@@ -371,16 +406,24 @@ void shmc_intern_destroy(struct shmc_intern *table, struct shmc_heap *heap);
 
 /* ---- reclaim.c ------------------------------------------------------------------------- */
 
+/* Blocks in limbo, chained through their metas. */
 struct shmc_limbo_group {
-    uint64_t retired; /* generation from which nobody new can reach the blocks */
-    uint32_t first, last;
+    uint64_t retired; /* generation from which nobody new can reach them */
+    uint32_t first;   /* granule; 0 = none */
+    uint64_t bytes;
+};
+struct shmc_limbo_held {
+    uint64_t pin; /* the youngest pinned generation that leads to them; 0 = unused */
+    uint32_t first;
     uint64_t bytes;
 };
 struct shmc_limbo {
-    struct shmc_limbo_group *groups; /* a queue, oldest first */
+    struct shmc_limbo_group *groups; /* a queue, oldest first: nobody looked yet who needs them */
     size_t start, count, capacity;
-    uint64_t bytes;
-    uint64_t inherited; /* of these: left by the writer before us, most of it never used since */
+    struct shmc_limbo_held held[SHMC_KEPT]; /* in no order */
+    struct shmc_limbo_group inherited; /* left by the writer before us, most of it never used since */
+    uint64_t bytes;      /* of groups, held and inherited together */
+    uint64_t held_bytes; /* of held */
 };
 
 /* ---- make.c, batch.c, changes.c: building values, changing resources (state: writer.h) ------- */

@@ -24,7 +24,7 @@ static uint64_t *words_of(const struct shmc_writer *writer, shmc_offset block)
 
 static uint32_t count_of(uint64_t meta)
 {
-    return (uint32_t)meta;
+    return shmc_meta_count(meta);
 }
 
 bool shmc_is_live(const struct shmc_writer *writer, shmc_offset block)
@@ -188,7 +188,7 @@ static void block_down(struct shmc_writer *writer, struct dead *dead, unsigned t
         *meta -= 1;
         return;
     }
-    *meta = (uint64_t)dead->top << 32 | SHMC_META_DEAD | tag;
+    *meta = (uint64_t)dead->top << 32 | SHMC_META_DEAD | tag << 28 | shmc_meta_birth(*meta);
     dead->top = shmc_granule(block);
     __builtin_prefetch(writer->data->base + block);
 }
@@ -197,7 +197,7 @@ static void bury(struct shmc_writer *writer, struct dead *dead)
 {
     const shmc_offset block = (shmc_offset)dead->top << 3;
     const uint64_t meta = *shmc_arena_meta(&writer->arena, block);
-    const unsigned tag = (unsigned)(meta & 7u);
+    const unsigned tag = (unsigned)(meta >> 28 & 7u);
     uint64_t count;
     shmc_offset shape;
     const uint64_t *words = children_of(writer, tag, block, &count, &shape);

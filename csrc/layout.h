@@ -68,8 +68,8 @@
  *   I2  roots[latest & 7].generation == latest, and its catalogue, trees and
  *       window lead only to whole blocks below its high_water.
  *   I3  file_size only rises, and every byte below it has memory behind it.
- *   I4  floor only rises; a block retired at r is overwritten only after
- *       floor >= r was stored.
+ *   I4  floor only rises; a block retired at r is overwritten only after floor >= r was
+ *       stored, and after every generation that leads to it has left kept.
  *   I5  tail <= head, head - tail <= ring_slots / 2, and slot n of the window
  *       has the stamp n + 1.
  *   I6  ids of shapes and generations are never used twice in one DATA segment.
@@ -149,8 +149,8 @@ struct shmc_super {
     shmc_atomic latest;
     shmc_atomic over; /* 1: nothing is published here any more, there may be a successor */
     shmc_atomic reserved3[6];
-    /* floor: written in steps, loaded after each value that is read (I4). Generations
-     * below it that a seat still pins, and that stay whole, are named in kept. */
+    /* floor: written in steps, loaded after each value that is read (I4). Generations below it
+     * that a seat still pins, and that stay whole, are named in kept; 0 = an unused place. */
     shmc_atomic floor;
     shmc_atomic kept[SHMC_KEPT];
     struct shmc_root roots[SHMC_ROOTS];
@@ -261,6 +261,8 @@ struct shmc_node_head {
 };
 static_assert(sizeof(struct shmc_node_head) == 16, "layout v3");
 
+#define SHMC_PIN_OPEN (UINT64_C(1) << 63)
+
 struct shmc_seats_header {
     uint64_t magic;
     uint32_t layout_version;
@@ -289,7 +291,8 @@ struct shmc_seat {
     shmc_atomic lapped;
     shmc_atomic busy; /* consumers that have something to do; the others sleep, or did */
     shmc_atomic reserved2[2];
-    /* Distinct generations that must stay whole; 0 = free. */
+    /* Distinct generations that must stay whole; 0 = free. With SHMC_PIN_OPEN: this one and all
+     * younger ones. */
     shmc_atomic pins[SHMC_PINS];
 };
 static_assert(sizeof(struct shmc_seat) == 256, "layout v3");

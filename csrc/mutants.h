@@ -14,7 +14,13 @@
  *   NO_ROOT_CHECK    latest < g + 7 after a root slot was copied
  *   NO_RETIRE_WAIT   retired blocks wait for the pins that may lead to them
  *   NO_EXACT_WAIT    for all pins below the retire generation, the one before it included
+ *   NO_BIRTH_WAIT    as long as one of these pins is not older than the block
+ *   NO_EXACT_BIRTH   the pin of its birth among them
+ *   NO_BIRTH_SHIFT   births are counted anew before their bits are used up
  *   NO_FLOOR_RAISE   the floor rises before a block is used again
+ *   NO_KEEP          a pin below the floor that counts stands in kept
+ *   NO_LET_GO        and leaves it before what it needed is used again
+ *   NO_PIN_OPEN      a slot of a seat that younger generations share says so
  *   NO_FLOOR_CHECK   the floor is looked at after a value was copied
  *   NO_UNDO          an aborted batch gives back what it took
  *   NO_TABLE_REMOVE  a value whose count falls to zero leaves the table of equals
@@ -217,6 +223,36 @@
 #define SHMC_KEEP_NO_QUEUE_RECHECK 0
 #else
 #define SHMC_KEEP_NO_QUEUE_RECHECK 1
+#endif
+#ifdef SHMC_MUTANT_NO_BIRTH_WAIT
+#define SHMC_KEEP_NO_BIRTH_WAIT 0
+#else
+#define SHMC_KEEP_NO_BIRTH_WAIT 1
+#endif
+#ifdef SHMC_MUTANT_NO_EXACT_BIRTH
+#define SHMC_KEEP_NO_EXACT_BIRTH 0
+#else
+#define SHMC_KEEP_NO_EXACT_BIRTH 1
+#endif
+#ifdef SHMC_MUTANT_NO_BIRTH_SHIFT
+#define SHMC_KEEP_NO_BIRTH_SHIFT 0
+#else
+#define SHMC_KEEP_NO_BIRTH_SHIFT 1
+#endif
+#ifdef SHMC_MUTANT_NO_KEEP
+#define SHMC_KEEP_NO_KEEP 0
+#else
+#define SHMC_KEEP_NO_KEEP 1
+#endif
+#ifdef SHMC_MUTANT_NO_LET_GO
+#define SHMC_KEEP_NO_LET_GO 0
+#else
+#define SHMC_KEEP_NO_LET_GO 1
+#endif
+#ifdef SHMC_MUTANT_NO_PIN_OPEN
+#define SHMC_KEEP_NO_PIN_OPEN 0
+#else
+#define SHMC_KEEP_NO_PIN_OPEN 1
 #endif
 
 #endif

@@ -9,9 +9,9 @@
  * Invariants
  *   R1  a pin slot of the seat is nonzero exactly while the private count of that slot
  *       is (a retry inside shmc_pin() apart).
- *   R2  a user of generation g holds a slot whose generation is at most g. With more than
- *       15 distinct ones the newest share the lowest's slot, which stays until all its
- *       users are gone.
+ *   R2  a user of generation g holds a slot with that generation, or one that is open, with
+ *       an older one: an open slot holds all that is younger, too. With more than 15 distinct
+ *       ones the newest share the lowest's slot, which stays until all its users are gone.
  *   R3  a slot whose generation was revoked protects nothing. When slots run out it is
  *       taken over; its serial changes, so that the late unpin of a former user does not
  *       touch the new ones. (Who shared it for a newer generation reads on unprotected:
@@ -21,7 +21,7 @@
  * Ordering (of shmc_pin, in this order)
  *   P1  g = latest               acquire <- the writer's release of latest: the root, its
  *                                blocks and file_size are there
- *   P2  pin = g
+ *   P2  pin = g; where an older generation's slot is shared, it is opened
  *   P3  full fence               <-> the writer's full fence between publishing and
  *                                shmc_seats_pins(): it sees the pin, or we see its latest
  *   P4  latest == g again        else retry with the newer one
@@ -224,11 +224,27 @@ void shmc_data_info(const struct shmc_segment *data, struct shmc_data_info *info
 
 bool shmc_generation_kept(const struct shmc_super *super, uint64_t generation)
 {
+    shmc_fence_acquire(); /* K1 of reclaim.c */
     for (unsigned i = 0; i < SHMC_KEPT; i++) {
         if (generation != 0 && shmc_load_racy(&super->kept[i]) == generation)
             return true;
     }
     return false;
+}
+
+/* The slot of the seat says what the private one does. */
+static void tell(struct shmc_reader *reader, unsigned slot)
+{
+    const uint64_t open = reader->pins[slot].open ? SHMC_PIN_OPEN : 0;
+
+    shmc_store_release(&reader->seat->pins[slot], reader->pins[slot].generation | open); /* P7 */
+}
+
+static void slot_free(struct shmc_reader *reader, unsigned slot)
+{
+    reader->pins[slot].generation = 0;
+    reader->pins[slot].open = false;
+    tell(reader, slot);
 }
 
 static unsigned find_slot(const struct shmc_reader *reader, uint64_t generation)
@@ -246,10 +262,9 @@ static void take_over_revoked(struct shmc_reader *reader)
     for (unsigned i = QUICK + 1; i < SHMC_PINS; i++) {
         if (shmc_valid(reader->super, reader->pins[i].generation))
             continue;
-        reader->pins[i].generation = 0;
         reader->pins[i].count = 0;
         reader->pins[i].serial = (reader->pins[i].serial + 1) & SERIAL_MASK;
-        shmc_store_release(&reader->seat->pins[i], 0); /* P7 */
+        slot_free(reader, i);
     }
 }
 
@@ -274,13 +289,18 @@ static unsigned choose_slot(struct shmc_reader *reader, uint64_t generation)
     return slot;
 }
 
-/* P2 to P4 for a slot that nobody uses yet; true at once for one in use. */
+/* P2 to P4 for a slot that nobody uses yet, or not for this; true at once for one that holds it. */
 static bool hold(struct shmc_reader *reader, unsigned slot, uint64_t generation)
 {
-    if (reader->pins[slot].count != 0)
+    if (reader->pins[slot].count == 0) {
+        shmc_store_racy(&reader->seat->pins[slot], generation); /* P2 */
+    } else if (reader->pins[slot].generation == generation || reader->pins[slot].open) {
         return true;
-    shmc_store_racy(&reader->seat->pins[slot], generation);  /* P2 */
-    SHMC_UNLESS(NO_READER_FENCE, shmc_fence_full());         /* P3 */
+    } else {
+        SHMC_UNLESS(NO_PIN_OPEN, reader->pins[slot].open = true);
+        tell(reader, slot); /* P2 */
+    }
+    SHMC_UNLESS(NO_READER_FENCE, shmc_fence_full()); /* P3 */
     return shmc_load_acquire(&reader->super->latest) == generation; /* P4 */
 }
 
@@ -355,11 +375,13 @@ void shmc_quick_keep(struct shmc_reader *reader, struct shmc_pinned *pinned)
         return; /* revoked: it would only drag down whoever shares its slot */
     pthread_mutex_lock(&reader->lock);
     const unsigned slot = choose_slot(reader, pinned->generation);
-    if (reader->pins[slot].count++ == 0 ||
-        pinned->generation < reader->pins[slot].generation) { /* R2: the lowest protects all */
+    if (reader->pins[slot].count++ == 0)
         reader->pins[slot].generation = pinned->generation;
-        shmc_store_release(&reader->seat->pins[slot], pinned->generation); /* P8 */
-    }
+    else if (reader->pins[slot].generation != pinned->generation)
+        SHMC_UNLESS(NO_PIN_OPEN, reader->pins[slot].open = true);
+    if (pinned->generation < reader->pins[slot].generation)
+        reader->pins[slot].generation = pinned->generation; /* R2: the lowest protects all */
+    tell(reader, slot); /* P8 */
     pinned->slot = slot | reader->pins[slot].serial << 8;
     pthread_mutex_unlock(&reader->lock);
 }
@@ -413,10 +435,8 @@ void shmc_unpin(struct shmc_reader *reader, const struct shmc_pinned *pinned)
     pthread_mutex_lock(&reader->lock);
     if (reader->pins[slot].serial == pinned->slot >> 8) { /* R3 */
         assert(reader->pins[slot].count > 0);
-        if (--reader->pins[slot].count == 0) {
-            reader->pins[slot].generation = 0;
-            shmc_store_release(&reader->seat->pins[slot], 0); /* P7 */
-        }
+        if (--reader->pins[slot].count == 0)
+            slot_free(reader, slot);
     }
     pthread_mutex_unlock(&reader->lock);
 }

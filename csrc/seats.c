@@ -115,7 +115,7 @@ enum shmc_status shmc_seat_info(const struct shmc_segment *seats, uint64_t index
     info->asleep = (int)(shmc_load32_racy(&seat->semaphore) & 1u);
     info->in_use = shmc_load_racy(&seat->in_use) != 0;
     for (unsigned i = 0; i < SHMC_PINS; i++) {
-        const uint64_t pin = shmc_load_racy(&seat->pins[i]);
+        const uint64_t pin = shmc_load_racy(&seat->pins[i]) & ~SHMC_PIN_OPEN;
         if (pin == 0)
             continue;
         info->pins++;
@@ -227,7 +227,7 @@ void shmc_seats_wake_all(const struct shmc_segment *seats, uint64_t seat_count)
         shmc_post(&shmc_seat_at(seats, index)->semaphore);
 }
 
-static void note_pin(struct shmc_pin_list *list, uint64_t pin, uint64_t seat)
+void shmc_pin_list_add(struct shmc_pin_list *list, uint64_t pin, uint64_t seat)
 {
     size_t low = 0, high = list->count;
 
@@ -260,15 +260,20 @@ void shmc_seats_pins(const struct shmc_segment *seats, uint64_t seat_count,
     const uint64_t latest = shmc_load_racy(&super->latest);
 
     list->count = 0;
+    list->open = UINT64_MAX;
     list->more = false;
     list->oldest_seat = 0;
     for (uint64_t index = 0; index < high; index++) {
         const struct shmc_seat *seat = shmc_seat_at(seats, index);
         for (unsigned i = 0; i < SHMC_PINS; i++) {
             /* in ascending order: a pin moves upwards only (P8 of reader.c) */
-            const uint64_t pin = shmc_load_acquire(&seat->pins[i]);
-            if (pin != 0 && pin <= latest && shmc_valid(super, pin)) /* S3 */
-                note_pin(list, pin, index);
+            const uint64_t word = shmc_load_acquire(&seat->pins[i]);
+            const uint64_t pin = word & ~SHMC_PIN_OPEN;
+            if (pin == 0 || pin > latest || !shmc_valid(super, pin)) /* S3 */
+                continue;
+            shmc_pin_list_add(list, pin, index);
+            if (word != pin && pin < list->open)
+                list->open = pin;
         }
     }
     shmc_fence_acquire(); /* S6 */

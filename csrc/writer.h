@@ -127,7 +127,7 @@ struct shmc_writer {
 
     uint64_t node_bytes; /* handed out to nodes, records, catalogue; limbo not included */
     uint64_t last_reclaim_ns, last_reap_ns;
-    uint64_t limbo_held; /* what the last look at the pins had to leave in limbo */
+    uint64_t limbo_waited; /* bytes of groups that the last look at the pins could not settle */
     uint64_t seat_count;
     struct shmc_stats counters; /* revoked, commits, deltas, relists, wakes */
 };

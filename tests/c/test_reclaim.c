@@ -1,7 +1,7 @@
 /*
  * A block is used again when, and only when, no pin that counts may lead to it: a pin of g holds
- * what was retired after g and nothing else, the floor rises as far as that needs, and with all
- * pins and the window gone nothing stays in limbo.
+ * what g leads to and nothing else, who is pinned stays valid whatever the floor does, and with
+ * all pins and the window gone nothing stays in limbo.
  *
  * ring_bytes = 1 keeps the window empty, so that trees alone decide when a value is retired.
  */
@@ -57,7 +57,9 @@ static shmc_offset publish(const char *key, uint64_t number, size_t length)
 
 static uint32_t meta_of(shmc_offset block)
 {
-    return (uint32_t)*shmc_arena_meta(&core.writer->arena, block);
+    if (!shmc_arena_is_block(&core.writer->arena, block))
+        return SHMC_META_FREE; /* its whole page is */
+    return shmc_meta_count(*shmc_arena_meta(&core.writer->arena, block));
 }
 
 static void reclaim(void)
@@ -66,37 +68,243 @@ static void reclaim(void)
     core_check(&core);
 }
 
-static void test_pin_holds_exactly_what_it_may_reach(void)
+static bool valid(uint64_t pinned)
+{
+    return shmc_valid(core.writer->super, pinned);
+}
+
+static void test_pin_holds_exactly_what_it_leads_to(void)
 {
     start(UINT64_C(1) << 20, 0, 1);
     const shmc_offset a = publish("k", 1, 100);
-    core_pin(&core, 0, generation());
+    const uint64_t first = generation();
+    core_pin(&core, 0, first);
     const shmc_offset b = publish("k", 2, 100);
     const uint64_t second = generation();
     core_pin(&core, 1, second);
     const shmc_offset c = publish("k", 3, 100);
-    const uint64_t third = generation();
     const shmc_offset d = publish("k", 4, 100);
     reclaim(); /* pinned: the generations of a and b */
     CHECK_EQUAL(SHMC_META_LIMBO, meta_of(a));
     CHECK_EQUAL(SHMC_META_LIMBO, meta_of(b));
-    CHECK_EQUAL(SHMC_META_LIMBO, meta_of(c)); /* its own generation is not, an older one is */
-    CHECK(core_stats(&core).floor < second);
+    CHECK_EQUAL(SHMC_META_FREE, meta_of(c)); /* it came and went behind both */
+    CHECK_EQUAL(generation(), core_stats(&core).floor);
+    CHECK(valid(first) && valid(second) && !valid(second + 1));
     core_pin(&core, 0, 0);
     reclaim();
     CHECK_EQUAL(SHMC_META_FREE, meta_of(a)); /* retired at `second`, which is pinned */
     CHECK_EQUAL(SHMC_META_LIMBO, meta_of(b));
-    CHECK_EQUAL(second, core_stats(&core).floor); /* as far as needed, no further */
-    CHECK(shmc_valid(core.writer->super, second));
-    core_pin(&core, 1, third);
+    CHECK(!valid(first) && valid(second));
+    core_pin(&core, 0, first); /* who is gone does not come back */
     reclaim();
-    CHECK_EQUAL(SHMC_META_FREE, meta_of(b));
-    CHECK_EQUAL(SHMC_META_LIMBO, meta_of(c));
+    CHECK(!valid(first) && valid(second));
     core_pin(&core, 1, 0);
     reclaim();
-    CHECK_EQUAL(SHMC_META_FREE, meta_of(c));
+    CHECK_EQUAL(SHMC_META_FREE, meta_of(b));
+    CHECK(!valid(second));
     CHECK_EQUAL(1, meta_of(d));
     CHECK_EQUAL(0, core_stats(&core).limbo_bytes);
+    finish();
+}
+
+/* Of two pins that lead to a block the younger one lets go first, then the older one. */
+static void test_a_block_waits_for_its_last_pin(void)
+{
+    for (unsigned first_gone = 0; first_gone < 2; first_gone++) {
+        start(UINT64_C(1) << 20, 0, 1);
+        const shmc_offset a = publish("k", 1, 100);
+        core_pin(&core, 0, generation());
+        const shmc_offset other = publish("other", 2, 100);
+        core_pin(&core, 1, generation());
+        publish("k", 3, 100);
+        publish("other", 4, 100);
+        reclaim();
+        CHECK_EQUAL(SHMC_META_LIMBO, meta_of(a));
+        CHECK_EQUAL(SHMC_META_LIMBO, meta_of(other));
+        core_pin(&core, first_gone, 0);
+        reclaim();
+        CHECK_EQUAL(SHMC_META_LIMBO, meta_of(a)); /* either of them leads there */
+        CHECK_EQUAL(first_gone == 0 ? SHMC_META_LIMBO : SHMC_META_FREE, meta_of(other));
+        core_pin(&core, 1 - first_gone, 0);
+        reclaim();
+        CHECK_EQUAL(SHMC_META_FREE, meta_of(a));
+        CHECK_EQUAL(SHMC_META_FREE, meta_of(other));
+        finish();
+    }
+}
+
+/* One view kept for ever: it stays valid, and costs what it leads to, once. */
+static void test_a_view_kept_for_ever_costs_its_own_generation(void)
+{
+    char key[16];
+    shmc_word first[40];
+    char text[40][64];
+
+    start(UINT64_C(2) << 20, 256 << 10, 1);
+    for (unsigned i = 0; i < 40; i++) {
+        sprintf(key, "k%u", i);
+        first[i] = publish(key, i, 1000) | SHMC_TAG_STRING;
+        sprintf(text[i], "%u", i);
+    }
+    reclaim();
+    const uint64_t pinned = generation();
+    const uint64_t live = core_stats(&core).reachable_bytes;
+    core_pin(&core, 0, pinned);
+    for (uint64_t i = 0; i < 4000; i++) {
+        sprintf(key, "k%" PRIu64, i % 40);
+        publish(key, 1000 + i, 1000);
+        CHECK_EQUAL(SHMC_OK, shmc_reclaim(core.writer));
+    }
+    core_check(&core);
+    CHECK(valid(pinned));
+    CHECK_EQUAL(0, core_stats(&core).revoked);
+    CHECK(core_stats(&core).limbo_bytes > 40 * 1000);
+    CHECK(core_stats(&core).limbo_bytes <= live);
+    for (unsigned i = 0; i < 40; i++) {
+        uint8_t found[1000];
+        CHECK_EQUAL(1000, core_text(shmc_writer_span(core.writer), first[i], found, 1000));
+        CHECK_EQUAL(0, memcmp(text[i], found, strlen(text[i])));
+    }
+    finish();
+}
+
+/* The naive twin of births and retirements, with as many pins as can be kept and one more. */
+static void test_limbo_is_what_the_twin_says(void)
+{
+    enum { LIVES = 4000, NAMES = 7 };
+    static struct {
+        shmc_offset block;
+        uint64_t birth, retired; /* 0: alive */
+        bool gone;
+    } lives[LIVES];
+    size_t current[NAMES], count = 0;
+    uint64_t pins[SHMC_PINS] = {0}, waited = 0, freed = 0, crowded = 0;
+    char key[16];
+
+    start(UINT64_C(16) << 20, 0, 1); /* room enough for nothing to be reclaimed behind our back */
+    for (size_t i = 0; i < NAMES; i++)
+        current[i] = LIVES;
+    for (unsigned round = 0; count < LIVES; round++) {
+        const size_t name = dice(NAMES);
+        sprintf(key, "k%zu", name);
+        lives[count].block = publish(key, 1000 + round, 40 + dice(100));
+        lives[count].birth = generation();
+        lives[count].retired = 0;
+        lives[count].gone = false;
+        if (current[name] != LIVES)
+            lives[current[name]].retired = generation();
+        current[name] = count++;
+        const unsigned slot = (unsigned)dice(SHMC_PINS);
+        const unsigned busy = round / 200 % 2 == 0 ? SHMC_PINS : (unsigned)dice(12); /* all, or few */
+        if (dice(2) == 0) {
+            pins[slot] = slot < busy && dice(40) != 0 ? generation() : 0;
+            core_pin(&core, slot, pins[slot]);
+        }
+        if (dice(3) != 0)
+            continue;
+        CHECK_EQUAL(SHMC_OK, shmc_reclaim(core.writer));
+        size_t distinct = 0;
+        uint64_t youngest = 0;
+        for (unsigned i = 0; i < SHMC_PINS; i++) {
+            CHECK(pins[i] == 0 || valid(pins[i]));
+            distinct += pins[i] != 0 && pins[i] != generation();
+            youngest = pins[i] > youngest ? pins[i] : youngest;
+        }
+        crowded += distinct > SHMC_KEPT;
+        for (size_t i = 0; i < count; i++) {
+            bool needed = lives[i].retired == 0;
+            if (lives[i].gone)
+                continue;
+            for (unsigned k = 0; k < SHMC_PINS; k++)
+                needed |= pins[k] != 0 && lives[i].birth <= pins[k] && pins[k] < lives[i].retired;
+            /* of pins that cannot be kept the youngest holds all behind it */
+            needed |= distinct > SHMC_KEPT && lives[i].retired > youngest;
+            if (lives[i].retired == 0)
+                CHECK_EQUAL(1, meta_of(lives[i].block));
+            else if (needed)
+                CHECK_EQUAL(SHMC_META_LIMBO, meta_of(lives[i].block));
+            else
+                CHECK_EQUAL(SHMC_META_FREE, meta_of(lives[i].block));
+            waited += needed && lives[i].retired != 0;
+            freed += !needed;
+            lives[i].gone = !needed;
+        }
+        if (round % 200 == 0)
+            core_check(&core);
+    }
+    printf("%" PRIu64 " looks at what waited, %" PRIu64 " freed, %" PRIu64 " with too many pins\n", waited,
+           freed, crowded);
+    CHECK(waited > 1000 && freed > 1000 && crowded > 5);
+    CHECK_EQUAL(0, core_stats(&core).revoked);
+    finish();
+}
+
+/* Where a slot of a seat stands for younger generations, none of them loses anything. */
+static void test_an_open_pin_holds_all_that_is_younger(void)
+{
+    start(UINT64_C(1) << 20, 0, 1);
+    const shmc_offset a = publish("k", 1, 100);
+    const uint64_t first = generation();
+    core_pin(&core, 0, first);
+    const shmc_offset b = publish("k", 2, 100);
+    const uint64_t second = generation();
+    core_pin(&core, 1, second);
+    publish("k", 3, 100);
+    reclaim();
+    CHECK(core_stats(&core).floor > second); /* both are kept */
+    const shmc_offset d = publish("k", 4, 100);
+    const uint64_t shared = generation();
+    core_pin(&core, 0, first | SHMC_PIN_OPEN); /* a user of `shared`, and one of `second` */
+    core_pin(&core, 1, 0);
+    publish("k", 5, 100);
+    publish("k", 6, 100);
+    for (unsigned i = 0; i < 3; i++) {
+        reclaim();
+        CHECK_EQUAL(SHMC_META_LIMBO, meta_of(a));
+        CHECK_EQUAL(SHMC_META_LIMBO, meta_of(b));
+        CHECK_EQUAL(SHMC_META_LIMBO, meta_of(d));
+        CHECK(valid(first) && valid(second) && valid(shared));
+    }
+    core_pin(&core, 0, 0);
+    reclaim();
+    CHECK_EQUAL(0, core_stats(&core).limbo_bytes);
+    CHECK(!valid(first) && !valid(second) && !valid(shared));
+    finish();
+}
+
+/* Births have few bits: when they are used up, old ones are "before all pins", young ones exact. */
+static void test_births_are_counted_anew(void)
+{
+    start(UINT64_C(1) << 20, 0, 1);
+    publish("young", 0, 100);
+    reclaim();
+    /* as if some 2^28 generations had passed since the base */
+    core.writer->arena.birth_base = generation() + 1 - (SHMC_META_BIRTH - 8);
+    const shmc_offset old = publish("k", 1, 100);
+    core_pin(&core, 0, generation());
+    const shmc_offset young = publish("young", 1, 100);
+    CHECK_EQUAL(generation(), shmc_arena_birth(&core.writer->arena, young));
+    for (uint64_t i = 0; i < 20; i++) {
+        publish("other", i, 100);
+        reclaim();
+    }
+    CHECK(core.writer->arena.birth < SHMC_META_BIRTH / 2 + 20);
+    CHECK(shmc_arena_birth(&core.writer->arena, young) > 0);
+    publish("k", 2, 100);
+    publish("young", 2, 100);
+    reclaim();
+    CHECK_EQUAL(SHMC_META_LIMBO, meta_of(old));
+    CHECK_EQUAL(SHMC_META_FREE, meta_of(young));
+    core.writer->arena.birth_base -= SHMC_META_BIRTH; /* and as many again */
+    const shmc_offset third = publish("k", 3, 100);
+    CHECK_EQUAL(generation(), shmc_arena_birth(&core.writer->arena, third));
+    CHECK_EQUAL(0, shmc_arena_birth(&core.writer->arena, old));
+    CHECK_EQUAL(SHMC_META_LIMBO, meta_of(old));
+    reclaim();
+    CHECK_EQUAL(SHMC_META_LIMBO, meta_of(old));
+    core_pin(&core, 0, 0);
+    reclaim();
+    CHECK_EQUAL(SHMC_META_FREE, meta_of(old));
     finish();
 }
 
@@ -119,39 +327,62 @@ static void test_freed_blocks_are_used_again(void)
     finish();
 }
 
-/* The pinned garbage limit is 64 KiB: the oldest pin is revoked, a younger one is not. */
+/* The limit of pinned garbage is 32 KiB: the oldest pins are revoked, the younger ones are not. */
 static void test_garbage_limit_revokes_the_oldest(void)
 {
-    struct shmc_stats stats;
+    enum { PINNED = 12 };
+    uint64_t pinned[PINNED], revoked = 0;
 
-    start(UINT64_C(2) << 20, 64 << 10, 1);
+    start(UINT64_C(2) << 20, 32 << 10, 1);
+    for (unsigned i = 0; i < PINNED; i++) {
+        publish("k", i, 4000); /* each of them leads to one that no other does */
+        pinned[i] = generation();
+        core_pin(&core, i, pinned[i]);
+        if (i == 5) {
+            reclaim();
+            CHECK_EQUAL(0, core_stats(&core).revoked);
+        }
+    }
+    publish("k", 99, 4000);
+    CHECK(core_stats(&core).limbo_bytes > 32 << 10);
+    reclaim();
+    CHECK(core_stats(&core).limbo_bytes <= 16 << 10);     /* half of the limit */
+    CHECK(core_stats(&core).limbo_bytes > (16 << 10) - 8000); /* and not much less */
+    while (revoked < PINNED && !valid(pinned[revoked]))
+        revoked++;
+    CHECK_EQUAL(revoked, core_stats(&core).revoked);
+    CHECK(revoked >= PINNED - 4 && revoked < PINNED);
+    for (unsigned i = 0; i < PINNED; i++)
+        CHECK_EQUAL(i >= revoked, valid(pinned[i]));
+    publish("k", 100, 4000);
+    reclaim(); /* the revoked ones hold nothing, and stay revoked */
+    CHECK_EQUAL(revoked, core_stats(&core).revoked);
+    for (unsigned i = 0; i < PINNED; i++)
+        CHECK_EQUAL(i >= revoked, valid(pinned[i]));
+    for (uint64_t i = revoked; i < PINNED; i++)
+        core_pin(&core, (unsigned)i, 0);
+    reclaim();
+    CHECK_EQUAL(0, core_stats(&core).limbo_bytes); /* although their slots still name them */
+    finish();
+}
+
+/* An open pin that holds too much is revoked like any other. */
+static void test_garbage_limit_revokes_an_open_pin(void)
+{
+    start(UINT64_C(2) << 20, 32 << 10, 1);
     publish("k", 0, 4000);
     const uint64_t oldest = generation();
-    core_pin(&core, 0, oldest);
-    for (uint64_t i = 1; core_stats(&core).limbo_bytes <= 64 << 10; i++) {
-        CHECK(shmc_valid(core.writer->super, oldest));
-        CHECK_EQUAL(0, core_stats(&core).revoked);
+    core_pin(&core, 0, oldest | SHMC_PIN_OPEN);
+    for (uint64_t i = 1; core_stats(&core).limbo_bytes <= 32 << 10; i++) {
+        CHECK(valid(oldest));
         publish("k", i, 4000);
+        reclaim();
+        if (core_stats(&core).revoked != 0)
+            break;
     }
-    core_pin(&core, 1, generation());
-    const uint64_t youngest = generation();
-    reclaim();
-    stats = core_stats(&core);
-    CHECK(!shmc_valid(core.writer->super, oldest));
-    CHECK(shmc_valid(core.writer->super, youngest));
-    CHECK_EQUAL(1, stats.revoked);
-    CHECK(stats.limbo_bytes <= 32 << 10);      /* half of the limit */
-    CHECK(stats.limbo_bytes > (32 << 10) - 8000); /* and not much less */
-    CHECK(stats.floor < youngest);
-    core_pin(&core, 2, stats.floor); /* the oldest that would still count */
-    publish("k", 99, 4000);
-    reclaim();
-    CHECK_EQUAL(stats.floor, core_stats(&core).floor); /* the revoked one holds nothing */
-    CHECK(core_stats(&core).limbo_bytes > stats.limbo_bytes);
-    core_pin(&core, 1, 0);
-    core_pin(&core, 2, 0);
-    reclaim();
-    CHECK_EQUAL(0, core_stats(&core).limbo_bytes); /* although slot 0 still says `oldest` */
+    CHECK(!valid(oldest));
+    CHECK_EQUAL(1, core_stats(&core).revoked);
+    CHECK_EQUAL(0, core_stats(&core).limbo_bytes);
     finish();
 }
 
@@ -291,9 +522,15 @@ int main(void)
 {
     test_start("test_reclaim");
     random_state = test_random_state(3);
-    test_pin_holds_exactly_what_it_may_reach();
+    test_pin_holds_exactly_what_it_leads_to();
+    test_a_block_waits_for_its_last_pin();
+    test_a_view_kept_for_ever_costs_its_own_generation();
+    test_limbo_is_what_the_twin_says();
+    test_an_open_pin_holds_all_that_is_younger();
+    test_births_are_counted_anew();
     test_freed_blocks_are_used_again();
     test_garbage_limit_revokes_the_oldest();
+    test_garbage_limit_revokes_an_open_pin();
     test_invented_pins_hold_nothing();
     test_window_and_sharing_hold_blocks();
     test_limbo_is_never_found_again();

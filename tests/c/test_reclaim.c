@@ -282,7 +282,7 @@ static void test_births_are_counted_anew(void)
     core.writer->arena.birth_base = generation() + 1 - (SHMC_META_BIRTH - 8);
     const shmc_offset old = publish("k", 1, 100);
     core_pin(&core, 0, generation());
-    const shmc_offset young = publish("young", 1, 100);
+    const shmc_offset young = publish("young", 100, 100);
     CHECK_EQUAL(generation(), shmc_arena_birth(&core.writer->arena, young));
     for (uint64_t i = 0; i < 20; i++) {
         publish("other", i, 100);
@@ -296,7 +296,7 @@ static void test_births_are_counted_anew(void)
     CHECK_EQUAL(SHMC_META_LIMBO, meta_of(old));
     CHECK_EQUAL(SHMC_META_FREE, meta_of(young));
     core.writer->arena.birth_base -= SHMC_META_BIRTH; /* and as many again */
-    const shmc_offset third = publish("k", 3, 100);
+    const shmc_offset third = publish("k", 300, 100);
     CHECK_EQUAL(generation(), shmc_arena_birth(&core.writer->arena, third));
     CHECK_EQUAL(0, shmc_arena_birth(&core.writer->arena, old));
     CHECK_EQUAL(SHMC_META_LIMBO, meta_of(old));
@@ -333,7 +333,7 @@ static void test_garbage_limit_revokes_the_oldest(void)
     enum { PINNED = 12 };
     uint64_t pinned[PINNED], revoked = 0;
 
-    start(UINT64_C(2) << 20, 32 << 10, 1);
+    start(UINT64_C(16) << 20, 32 << 10, 1);
     for (unsigned i = 0; i < PINNED; i++) {
         publish("k", i, 4000); /* each of them leads to one that no other does */
         pinned[i] = generation();
@@ -369,7 +369,7 @@ static void test_garbage_limit_revokes_the_oldest(void)
 /* An open pin that holds too much is revoked like any other. */
 static void test_garbage_limit_revokes_an_open_pin(void)
 {
-    start(UINT64_C(2) << 20, 32 << 10, 1);
+    start(UINT64_C(16) << 20, 32 << 10, 1);
     publish("k", 0, 4000);
     const uint64_t oldest = generation();
     core_pin(&core, 0, oldest | SHMC_PIN_OPEN);

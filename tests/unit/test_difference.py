@@ -91,7 +91,9 @@ def test_a_snapshot_that_went_stale_is_told(name: str) -> None:
         shmcache.attach(name) as cache,
     ):
         writer.put("pods", "a", {"x": 0})
+        writer.put("pods", "b", {"y": "y" * 100_000})  # more than may be garbage
         old = cache.snapshot()
+        writer.delete("pods", "b")
         for number in range(300):
             writer.put(
                 "pods", "a", {"x": number, "much": [str(number) * 50] * 20, str(number): "y" * 3000}

@@ -529,10 +529,12 @@ def test_a_revoked_root_says_so_and_lookups_without_a_root_never_do(
     cache: Cache, writer: Writer, filled: dict[str, Any]
 ) -> None:
     """G2: whole, or an error; nothing in between."""
+    writer.put("nodes", "large", {"text": "x" * 2_000_000})  # more than may be garbage
     root = root_of(cache)
     pods, keys = _hot.Resource(reader_of(cache), 0), iter(_hot.Resource(reader_of(cache), 0))
     view = root.get(0, key_of(1))
     next(keys)
+    writer.delete("nodes", "large")
     for _ in range(50):
         churn(writer, 20)
         with writer.batch():

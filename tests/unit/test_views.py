@@ -731,6 +731,7 @@ def test_after_revocation_every_access_raises_stale_object_error_and_repr_says_s
     ):
         w.put("pods", "a/kept", POD)
         w.put("pods", "a/listed", {"items": LIST})
+        w.put("pods", "a/other", {"text": "x" * 2_000_000})  # more than may be garbage
         view, listed = cache["pods"]["a/kept"], cache["pods"]["a/listed"]["items"]
         accesses = uses(view, view.spec, listed)
         assert view == POD

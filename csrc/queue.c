@@ -138,6 +138,28 @@ enum shmc_status shmc_queue_add(struct shmc_queue *queue, const uint8_t *key, si
     return status;
 }
 
+enum shmc_status shmc_queue_add_known(struct shmc_queue *queue, int64_t priority)
+{
+    unsigned lane = 0;
+
+    if (shmc_queue_forked(queue))
+        return SHMC_FORKED;
+    if (shmc_load_racy(&queue->header->shutdown) != 0)
+        return SHMC_CLOSED;
+    const enum shmc_status status = shmc_lane_of(queue, priority, &lane);
+    const uint64_t fresh = shmc_load_acquire(&queue->header->fresh);
+    const uint64_t used = fresh < queue->slot_count ? fresh : queue->slot_count;
+    const uint64_t now_ns = shmc_monotonic_ns();
+    if (status != SHMC_OK)
+        return status;
+    shmc_fence_full(); /* Q9 */
+    for (uint64_t slot = 0; slot < used; slot++) {
+        const struct shmc_place place = {slot, shmc_load_acquire(&queue->slots[slot].life)};
+        (void)shmc_key_dirty(queue, place, lane, now_ns); /* NOT_FOUND: no key's, or another's */
+    }
+    return SHMC_OK;
+}
+
 /* ---- working --------------------------------------------------------------------------------- */
 
 static void set_deadline(const struct shmc_queue *queue, struct shmc_queue_slot *slot,

@@ -369,6 +369,8 @@ enum shmc_status shmc_queue_add_after(struct shmc_queue *queue, const uint8_t *k
                                       int64_t priority, uint64_t delay_ns);
 enum shmc_status shmc_queue_add_limited(struct shmc_queue *queue, const uint8_t *key,
                                         size_t length, int64_t priority);
+/* Every key that the queue knows, whatever it knows of it: after a feeder lost its way. */
+enum shmc_status shmc_queue_add_known(struct shmc_queue *queue, int64_t priority);
 /* How often add_limited was called since it was last forgotten; and forgets it now. */
 enum shmc_status shmc_queue_requeues(struct shmc_queue *queue, const uint8_t *key, size_t length,
                                      int forget, uint64_t *requeues);

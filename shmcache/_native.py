@@ -114,6 +114,7 @@ if TYPE_CHECKING:
         shmc_queue_stats: Callable[[Pointer, Pointer], None]
         shmc_queue_feed_begin: Callable[[Pointer], int]
         shmc_queue_feed_end: Callable[[Pointer], None]
+        shmc_queue_add_known: Callable[[Pointer, int], int]
         shmc_queue_cursor: Callable[[Pointer, bytes, int, Pointer], int]
         shmc_queue_store_cursor: Callable[[Pointer, bytes, int, Pointer], int]
         SHMC_QUEUE_OPEN: int

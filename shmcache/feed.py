@@ -71,6 +71,7 @@ class Feed:
         self.synced = False
         self._whole = False  # what is added from here on is news
         self.lapses = 0
+        self.resumed = False  # it began where another process had come to
         self._match = match
         self._prefix = namespace + "/" if namespace else None
         self._plain = match is None and not namespace and shard is None
@@ -82,6 +83,22 @@ class Feed:
         """Gives back what is kept for it."""
         self.known.leave(self)
         places.forget(self._noted_on, id(self))
+
+    def begin(self) -> None:
+        """From the beginning: it is told all there is, once more."""
+        self.pieces = [Piece(None, None, 0)]
+        self.synced = self._whole = self.resumed = False
+
+    def resume(self, root: _hot.Root, record: int, position: int) -> None:
+        """As one that was told everything before a position of this root's instance."""
+        self.pieces = None
+        self.position = self.known.enter(root, record) + position
+        self.resumed = self._whole = True
+
+    @property
+    def whole(self) -> bool:
+        """Whether the whole first content was there when it was told what it was told last."""
+        return self._whole
 
     # ---- the stream ------------------------------------------------------------------------------
 

@@ -103,6 +103,12 @@ class Known:
                 self._trim(root.tail + batch.offset)
             return batch
 
+    def enter(self, root: _hot.Root, record: int) -> int:
+        """The map at a root's state; what positions are more than the numbers of deltas there."""
+        with self._lock:
+            self.map.advance(root, record)
+            return self.map.offset
+
     @staticmethod
     def _listed(root: _hot.Root, number: int) -> bool:
         """Whether the resource is whole in a new instance: before, nothing is told of it."""

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from shmcache import _hot
     from shmcache.segments import Place
 
+    Fed = tuple[int, int, int, bool]
+    """DATA instance, position in its ring, rebuilds of the queue, whether all was added since."""
+
     class QueueOptions(TypedDict, total=False):
         """The keyword arguments of WorkQueue."""
 
@@ -119,7 +122,7 @@ class WorkQueue:
             raise ClosedError(f"queue {self.name!r} is closed")
         return _Use(self._file)
 
-    # ---- adding ----------------------------------------------------------------------------------
+    # ---- adding ---------------------------------------------------------------------------------
 
     def add(self, key: str, priority: int = 0, *, timeout: float | None = None) -> None:
         """The key is to be worked on: handed out once, however often it is added before that.
@@ -157,7 +160,7 @@ class WorkQueue:
         except ForkedError:
             self._reopen().add_rate_limited(key, priority, timeout)
 
-    # ---- working ---------------------------------------------------------------------------------
+    # ---- working --------------------------------------------------------------------------------
 
     def get(self, timeout: float | None = None, *, deadline: float = 0) -> str | None:
         """The next key, which is ours until done(). None after `timeout` seconds; QueueShutDown.
@@ -222,7 +225,7 @@ class WorkQueue:
             if key is not None:
                 yield key
 
-    # ---- the end ---------------------------------------------------------------------------------
+    # ---- the end --------------------------------------------------------------------------------
 
     def shut_down(self, *, drain: bool = False, timeout: float | None = None) -> bool:
         """For all processes: nothing is added any more; what is queued is still handed out.
@@ -280,7 +283,44 @@ class WorkQueue:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ---- for others ------------------------------------------------------------------------------
+    # ---- for its feeder --------------------------------------------------------------------------
+
+    def feed_begin(self) -> bool:
+        """Whether this process feeds from now on, until feed_end(): at most one does."""
+        with self._use() as handle:
+            status = lib.shmc_queue_feed_begin(handle)
+        if status not in (_native.OK, _native.BUSY):
+            check(status, f"feeding queue {self.name!r}")
+        return bool(status == _native.OK)
+
+    def feed_end(self) -> None:
+        """Another process may feed."""
+        with self._use() as handle:
+            lib.shmc_queue_feed_end(handle)
+
+    def fed(self, resource: str) -> Fed:
+        """How far the feeders came in a resource."""
+        name, place = resource.encode(), ffi.new("struct shmc_queue_place *")
+        with self._use() as handle:
+            lib.shmc_queue_cursor(handle, name, len(name), place)
+        return int(place.instance), int(place.position), int(place.rebuilds), bool(place.whole)
+
+    def store_fed(self, resource: str, fed: Fed) -> None:
+        """The keys of all deltas before this position were added. FencedError: others feed now."""
+        name = resource.encode()
+        place = ffi.new("struct shmc_queue_place *", fed)
+        with self._use() as handle:
+            status = lib.shmc_queue_store_cursor(handle, name, len(name), place)
+        check(status, f"feeding queue {self.name!r}")
+
+    def add_known(self, priority: int = 0) -> None:
+        """add() for every key that the queue remembers, idle ones too."""
+        with self._use() as handle:
+            status = lib.shmc_queue_add_known(handle, priority)
+        if status != _native.CLOSED:
+            check(status, f"adding to queue {self.name!r}")
+
+    # ---- for others -----------------------------------------------------------------------------
 
     def tend(self) -> None:
         """Looks after dead workers' keys, if it is time to. get() does so, too."""

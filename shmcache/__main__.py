@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from shmcache import __version__
-from shmcache.cli import demo, run, serve
+from shmcache.cli import bench, demo, run, serve
 
 EXTRAS = {
     "urllib3": "kubernetes",
@@ -15,7 +15,7 @@ EXTRAS = {
     "h11": "demo",
 }
 """What only some commands need, and the extra that installs it."""
-COMMANDS = {"run": run, "serve": serve, "demo": demo}
+COMMANDS = {"run": run, "serve": serve, "demo": demo, "bench": bench}
 
 
 def main(arguments: list[str] | None = None) -> int:

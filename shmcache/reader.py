@@ -28,7 +28,7 @@ from shmcache.succession import Succession
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Self, Unpack
 
     from shmcache.informer import Informer
@@ -159,6 +159,10 @@ class Cache:
         if found is None:
             found = self._known[resource] = CachedResource.of(self, resource)
         return found
+
+    def __iter__(self) -> Iterator[str]:
+        """The resources' names."""
+        return iter(self.resources)
 
     def __contains__(self, resource: object) -> bool:
         return resource in self.resources

@@ -18,7 +18,6 @@ import pytest
 from workers import PATIENCE, Worker, eventually, hear_all
 
 import shmcache
-from shmcache.segments import Place
 from shmcache.testing import ApiServer
 
 ROOT = Path(__file__).resolve().parent.parent.parent

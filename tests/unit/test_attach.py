@@ -38,7 +38,7 @@ def test_attach_finds_what_was_there_before(writer: shmcache.Writer) -> None:
 
     with shmcache.attach(writer.name) as cache:
         assert pod("a") == cache["pods"]["prod/a"].to_dict()
-        assert ("pods", "nodes") == cache.resources
+        assert ("pods", "nodes") == cache.resources == tuple(cache)
         assert "pods" in cache
         assert "podz" not in cache
 

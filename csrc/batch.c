@@ -24,6 +24,7 @@ enum shmc_status shmc_touch(struct shmc_writer *writer, struct shmc_wresource *r
         saved->settings = resource->settings;
         saved->version = resource->version;
         saved->reason = resource->reason;
+        saved->listed = resource->listed;
         saved->marks = resource->marks;
         saved->state = resource->state;
         saved->since_ns = resource->since_ns;
@@ -66,6 +67,7 @@ static void restore(struct shmc_writer *writer, struct shmc_wresource *resource)
     resource->settings = saved->settings;
     resource->version = saved->version;
     resource->reason = saved->reason;
+    resource->listed = saved->listed;
     resource->marks = saved->marks;
     resource->state = saved->state;
     resource->since_ns = saved->since_ns;

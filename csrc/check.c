@@ -182,10 +182,10 @@ static bool check_record(struct walk *walk, const struct shmc_wresource *resourc
 
 static bool check_resource(struct walk *walk, const struct shmc_wresource *resource)
 {
-    const shmc_word words[5] = {resource->name, resource->settings, resource->version,
-                                resource->reason, resource->marks};
+    const shmc_word words[6] = {resource->name,   resource->settings, resource->version,
+                                resource->reason, resource->listed,   resource->marks};
 
-    for (size_t i = 0; i < 5; i++) {
+    for (size_t i = 0; i < 6; i++) {
         if (!see_word(walk, words[i]))
             return false;
     }

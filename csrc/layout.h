@@ -216,6 +216,7 @@ struct shmc_record {
     uint64_t unbroken;   /* delta << 16 | how often it was moved: from this delta on the window tells
                           * whatever happened, as it happened; before it a list, or a RELIST mark,
                           * told what was there then (which may be nothing new) */
+    uint64_t listed;     /* word: the version that the content had at `unbroken` */
     uint64_t marks;      /* word: how far the parts of its source are; "" = the version says it */
 };
 struct shmc_record_index {
@@ -224,7 +225,7 @@ struct shmc_record_index {
     uint64_t count;    /* entries */
     uint64_t tree;     /* offset of the top node, 0 = empty */
 };
-static_assert(sizeof(struct shmc_record) == 112, "layout v3");
+static_assert(sizeof(struct shmc_record) == 120, "layout v3");
 static_assert(sizeof(struct shmc_record_index) == 32, "layout v3");
 
 /*

@@ -12,7 +12,8 @@
  *   B4  a change that is visible has its slot in the window of the same root, or the
  *       window holds a RELIST of its resource, or it ends before the change.
  *   B5  a record's `unbroken` lies behind all deltas of the last replacement and behind the
- *       last RELIST of its resource: what follows was seen as it happened, one by one.
+ *       last RELIST of its resource: what follows was seen as it happened, one by one, from the
+ *       version `listed` on.
  *
  * Ordering
  *   P5  root slot ▸ latest (release); pairs with latest (acquire) ▸ root slot in
@@ -40,7 +41,7 @@ static enum shmc_status record_write(struct shmc_writer *writer, struct shmc_wre
                               resource->version, resource->generation, resource->count,
                               resource->primary, resource->directory,  resource->index_count,
                               resource->reason,  resource->since_ns,   resource->contact,
-                              resource->unbroken,  resource->marks};
+                              resource->unbroken,  resource->listed,     resource->marks};
     static_assert(sizeof(words) == sizeof(struct shmc_record), "all of it");
     shmc_offset block;
     enum shmc_status status = shmc_node_alloc(
@@ -115,10 +116,19 @@ static uint64_t next_head(const struct shmc_writer *writer)
     return writer->head + marks;
 }
 
-/* That it was broken is to be seen even where no delta stands between two lists. */
-static uint64_t broken_at(const struct shmc_wresource *resource, uint64_t position)
+/* B5. That it was broken is to be seen even where no delta stands between two lists. */
+static enum shmc_status note_break(struct shmc_writer *writer, struct shmc_wresource *resource)
 {
-    return position << 16 | ((resource->unbroken + 1) & UINT16_MAX);
+    const bool overflow = writer->pending_overflow && resource->delta_count > 0;
+
+    if (!resource->finishing && !overflow)
+        return SHMC_OK;
+    resource->unbroken = next_head(writer) << 16 | ((resource->unbroken + 1) & UINT16_MAX);
+    enum shmc_status status = shmc_take(writer, resource->version);
+    if (status == SHMC_OK)
+        status = shmc_drop_later(writer, resource->listed);
+    resource->listed = resource->version;
+    return status;
 }
 
 /* One mark for each resource that changed too much; its changes are not listed. */
@@ -280,9 +290,9 @@ enum shmc_status shmc_publish(struct shmc_writer *writer, uint64_t now_ns)
             continue;
         dirty = true;
         resource->generation = writer->generation + 1;
-        if (resource->finishing || (writer->pending_overflow && resource->delta_count > 0))
-            resource->unbroken = broken_at(resource, next_head(writer)); /* B5 */
-        status = record_write(writer, resource);
+        status = note_break(writer, resource);
+        if (status == SHMC_OK)
+            status = record_write(writer, resource);
         if (status != SHMC_OK)
             return status;
     }

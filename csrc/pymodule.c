@@ -19,7 +19,7 @@
  *       generation: int; head: int; tail: int; instance: int; reader: Reader; valid: bool
  *       def names(self) -> list[str]                        # place = id
  *       def record(self, id: int) -> dict   # name, settings, state, reason, since_ns, version,
- *                                 # generation, count, unbroken, breaks,
+ *                                 # generation, count, unbroken, breaks, listed,
  *                                 # indices: list of (name, settings, count)
  *       def count(self, id: int) -> int
  *       def get(self, id: int, key: str, default=None) -> View

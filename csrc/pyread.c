@@ -283,7 +283,8 @@ PyObject *shmc_pyrecord_dict(shmc_pyroot *root, const struct shmc_pyrecord *load
     PyObject *name = shmc_pystring_or_none(root, record->name);
     PyObject *version = name == NULL ? NULL : shmc_pyversion(root, record->version);
     PyObject *reason = version == NULL ? NULL : shmc_pystring_or_none(root, record->reason);
-    PyObject *settings = reason == NULL ? NULL : plain_or_none(root, record->settings);
+    PyObject *listed = reason == NULL ? NULL : shmc_pyversion(root, record->listed);
+    PyObject *settings = listed == NULL ? NULL : plain_or_none(root, record->settings);
     PyObject *marks = settings == NULL ? NULL : shmc_pystring_or_none(root, record->marks);
     PyObject *indices = marks == NULL ? NULL : index_list(root, loaded);
 
@@ -292,17 +293,18 @@ PyObject *shmc_pyrecord_dict(shmc_pyroot *root, const struct shmc_pyrecord *load
         Py_XDECREF(name);
         Py_XDECREF(version);
         Py_XDECREF(reason);
+        Py_XDECREF(listed);
         Py_XDECREF(settings);
         return NULL;
     }
-    return Py_BuildValue("{s:N,s:N,s:K,s:N,s:K,s:N,s:N,s:K,s:K,s:K,s:K,s:N}", "name", name,
-                         "settings",
-                         settings, "state", (unsigned long long)record->state, "reason", reason,
+    return Py_BuildValue("{s:N,s:N,s:K,s:N,s:K,s:N,s:N,s:K,s:K,s:K,s:K,s:N,s:N}", "name", name,
+                         "settings", settings, "state", (unsigned long long)record->state, "reason", reason,
                          "since_ns", (unsigned long long)record->since_ns, "version", version,
                          "marks", marks, "generation", (unsigned long long)record->generation, "count",
                          (unsigned long long)record->count, "unbroken",
                          (unsigned long long)(record->unbroken >> 16), "breaks",
-                         (unsigned long long)(record->unbroken & UINT16_MAX), "indices", indices);
+                         (unsigned long long)(record->unbroken & UINT16_MAX), "listed", listed,
+                         "indices", indices);
 }
 
 PyObject *shmc_pycontact(shmc_pyroot *root, const struct shmc_pyrecord *loaded)

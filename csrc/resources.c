@@ -122,7 +122,8 @@ enum shmc_status shmc_declare_resource(struct shmc_writer *writer, const char *n
     memset(resource, 0, sizeof(*resource));
     resource->name = word;
     resource->settings = SHMC_NULL;
-    resource->version = resource->reason = resource->marks = SHMC_EMPTY_STRING;
+    resource->version = resource->reason = SHMC_EMPTY_STRING;
+    resource->listed = resource->marks = SHMC_EMPTY_STRING;
     resource->since_ns = shmc_monotonic_ns();
     resource->contact = contact;
     resource->dirty = true;

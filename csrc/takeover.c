@@ -354,6 +354,7 @@ static bool adopt_words(struct takeover *takeover, const struct shmc_record *rec
            visit_word(&takeover->walk, record->settings) &&
            visit_string(takeover, record->version, "a version that is no text") &&
            visit_string(takeover, record->reason, "a reason that is no text") &&
+           visit_string(takeover, record->listed, "a listed version that is no text") &&
            visit_string(takeover, record->marks, "marks that are no text");
 }
 
@@ -365,6 +366,7 @@ static void fill_resource(struct shmc_wresource *resource, const struct shmc_rec
         .settings = record->settings,
         .version = record->version,
         .reason = record->reason,
+        .listed = record->listed,
         .marks = record->marks,
         .state = record->state,
         .since_ns = record->since_ns,

@@ -31,7 +31,7 @@ struct shmc_pending {
 
 /* A resource as it was when the batch first touched it. */
 struct shmc_saved {
-    shmc_word settings, version, reason, marks;
+    shmc_word settings, version, reason, listed, marks;
     uint64_t state, since_ns, generation, count, unbroken;
     shmc_offset primary, directory, record;
     uint32_t index_count;
@@ -41,7 +41,7 @@ struct shmc_saved {
 };
 
 struct shmc_wresource {
-    shmc_word name, settings, version, reason, marks;
+    shmc_word name, settings, version, reason, listed, marks;
     uint64_t state, since_ns, generation, count, unbroken;
     shmc_offset primary, directory, record, contact;
     struct shmc_windex *indices; /* SHMC_MAX_INDICES of them once there is one */

@@ -61,6 +61,7 @@ def test_a_list_of_another_version_breaks_it_though_nothing_differs(
         writer.replace("pods", [pod(1, 1)], "9")
         assert place(cache) == (2, 2)
         assert cache.reader.root().record(0)["breaks"] == before + 1
+        assert cache.reader.root().record(0)["listed"] == "9"
 
 
 def test_a_mark_breaks_it(writer: shmcache.Writer) -> None:
@@ -78,3 +79,4 @@ def test_a_list_that_is_undone_breaks_nothing(writer: shmcache.Writer) -> None:
         writer.apply("pods", [pod(3, 3)])
 
         assert place(cache) == (0, 2)
+        assert cache.reader.root().record(0)["listed"] is None

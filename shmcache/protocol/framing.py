@@ -69,7 +69,7 @@ def event(kind: str, obj: bytes) -> bytes:
 def bookmark(
     kind: str,
     api_version: str,
-    version: int,
+    version: int | str,
     *,
     end: bool,
     custom: bool = False,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from shmcache.protocol import failures
+from shmcache.protocol import failures, watching
 from shmcache.serve import routes
 from shmcache.serve.access import Access
 from shmcache.serve.bell import Bell
@@ -20,6 +20,7 @@ from shmcache.serve.limits import Limits
 from shmcache.serve.loop import READ, Loop, Pending, Timer
 from shmcache.serve.past import Past
 from shmcache.serve.standing import Standing
+from shmcache.serve.watches import Watches
 
 if TYPE_CHECKING:
     from shmcache.reader import Cache
@@ -56,6 +57,8 @@ class Serving:
     """How long a request waits for a version from the future (R-AS-16)."""
     max_age: float | None = None
     """Seconds since the API server was heard, beyond which nothing is answered (503)."""
+    bookmark_seconds: float = watching.BOOKMARK_SECONDS
+    """About so often a watch that asked for bookmarks gets one."""
 
 
 class Server:
@@ -88,6 +91,7 @@ class Server:
         """Who may ask; replaced before start() where not everybody may."""
         self.proxy: Proxy | None = None
         """Where what is not served here is passed on to, if anywhere."""
+        self.watches = Watches(self, bookmark_seconds=self.serving.bookmark_seconds)
         self._listener = listener
         self._listening = False
         self._tls = tls

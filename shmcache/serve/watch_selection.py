@@ -1,0 +1,146 @@
+"""What a watch is about, and which watches an event is for.
+
+Selections that are equal are one object. An event is asked of those alone that may want it: by
+namespace and name, and by the one value that a field must have (R-AS-14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from shmcache.protocol import fields, watching
+from shmcache.selectors import FieldSelector, LabelSelector, texts_at
+
+NAME = "metadata.name"
+NAMESPACE = "metadata.namespace"
+NO_LABELS = LabelSelector(())
+NO_FIELDS = FieldSelector(())
+
+
+class Selection(NamedTuple):
+    """Namespace and selectors; an empty namespace or name is every one."""
+
+    namespace: str = ""
+    name: str = ""
+    labels: LabelSelector = NO_LABELS
+    fields: FieldSelector = NO_FIELDS
+
+    @property
+    def selects(self) -> bool:
+        """Whether an object must be looked at."""
+        return bool(self.labels or self.fields)
+
+    @property
+    def trigger(self) -> tuple[str, str] | None:
+        """A path and the one value that it must lead to, if there is such a one."""
+        for term in self.fields.requirements:
+            value = self.fields.exact(term.key)
+            if value and term.key not in {NAME, NAMESPACE}:
+                return term.key, value
+        return None
+
+    def matches(self, obj: Any) -> bool:
+        """Whether an object of this namespace and name is within; None is not."""
+        if obj is None:
+            return False
+        return not self.selects or (self.labels.matches(obj) and self.fields.matches(obj))
+
+    def covers(self, namespace: str, name: str) -> bool:
+        """Whether namespace and name are within."""
+        return self.namespace in {"", namespace} and self.name in {"", name}
+
+    def event(self, old: Any, new: Any) -> str | None:
+        """The type of event that it is shown of a change, None for none (R-AS-12)."""
+        return watching.transition(
+            deleted=new is None, matched=self.matches(old), matches=self.matches(new)
+        )
+
+
+def selection_of(
+    namespace: str, labels: LabelSelector | None, fields: FieldSelector | None
+) -> Selection:
+    """Of a request."""
+    wanted = fields or NO_FIELDS
+    inside = namespace or wanted.exact(NAMESPACE) or ""
+    return Selection(inside, wanted.exact(NAME) or "", labels or NO_LABELS, wanted)
+
+
+class _Bucket:
+    """The selections of one namespace and name."""
+
+    __slots__ = ("plain", "triggered")
+
+    def __init__(self) -> None:
+        self.plain: dict[Selection, None] = {}
+        self.triggered: dict[str, dict[str, dict[Selection, None]]] = {}
+
+    def place(self, selection: Selection) -> dict[Selection, None]:
+        trigger = selection.trigger
+        if trigger is None:
+            return self.plain
+        path, value = trigger
+        return self.triggered.setdefault(path, {}).setdefault(value, {})
+
+    def wanting(self, old: Any, new: Any) -> Iterator[Selection]:
+        yield from self.plain
+        for path, values in self.triggered.items():
+            steps = fields.steps_of(path)
+            found = {
+                text
+                for obj in (old, new)
+                if obj is not None
+                for text in texts_at(obj, steps)
+                if text in values
+            }
+            for text in found:
+                yield from values[text]
+
+    def drop(self, selection: Selection) -> None:
+        trigger = selection.trigger
+        if trigger is None:
+            self.plain.pop(selection, None)
+            return
+        path, value = trigger
+        values = self.triggered[path]
+        values[value].pop(selection, None)
+        if not values[value]:
+            del values[value]
+        if not values:
+            del self.triggered[path]
+
+    @property
+    def empty(self) -> bool:
+        return not self.plain and not self.triggered
+
+
+class Index:
+    """The selections that anybody watches."""
+
+    __slots__ = ("_buckets",)
+
+    def __init__(self) -> None:
+        self._buckets: dict[tuple[str, str], _Bucket] = {}
+
+    def add(self, selection: Selection) -> None:
+        """From now on events are for it. Idempotent."""
+        place = (selection.namespace, selection.name)
+        bucket = self._buckets.get(place)
+        if bucket is None:
+            bucket = self._buckets[place] = _Bucket()
+        bucket.place(selection)[selection] = None
+
+    def remove(self, selection: Selection) -> None:
+        """Nobody watches it any more."""
+        place = (selection.namespace, selection.name)
+        bucket = self._buckets[place]
+        bucket.drop(selection)
+        if bucket.empty:
+            del self._buckets[place]
+
+    def wanting(self, namespace: str, name: str, old: Any, new: Any) -> Iterator[Selection]:
+        """The selections that may want to be told of this; each of them once."""
+        for place in {(namespace, name), (namespace, ""), ("", name), ("", "")}:
+            bucket = self._buckets.get(place)
+            if bucket is not None:
+                yield from bucket.wanting(old, new)

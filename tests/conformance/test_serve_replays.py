@@ -1,0 +1,391 @@
+"""Recorded requests of a real kube-apiserver, asked of `shmcache serve`: the same answers.
+
+The cache is brought to the state of the trace, as its reflector would. Compared are status, the
+headers that clients look at, and the body byte for byte, unless a test says what else. What is not
+asked stands in OUT_OF_SCOPE with its reason.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from asking import PATIENCE
+from replaying import Recorded, version_of
+from serve_scene import Scene, Socket, Watching, ask_serve, scene
+
+if TYPE_CHECKING:
+    from asking import Answer
+    from replaying import Json
+
+HEADERS = ("Content-Type", "Retry-After", "Content-Encoding", "Transfer-Encoding")
+
+
+def check_head(recorded: Recorded, answer: Answer) -> None:
+    assert answer.status == recorded.answer["status"]
+    said = dict(recorded.answer["headers"])
+    assert {k: answer.headers.get(k) for k in HEADERS} == {k: said.get(k) for k in HEADERS}
+
+
+def check(recorded: Recorded, answer: Answer) -> None:
+    check_head(recorded, answer)
+    assert answer.body == recorded.body
+
+
+# ---- watches -------------------------------------------------------------------------------------
+
+WATCHES = [
+    "b-watch-rv-too-large",
+    "d-watch-emu133",
+    "d-watch-etcd351",
+    "d-watch-huge-line",
+    "d-watch-limit-ignored",
+    "d-watch-namespace-object",
+    "d-watch-norv",
+    "d-watch-pods-fieldselector-node",
+    "d-watch-rv0",
+    "e-watch-bookmarks-75s-idle",
+    "e-watch-bookmarks-timeout12",
+    "e-watch-nobookmarks-timeout5",
+    "e-watch-norv-bookmarks",
+    "e-watch-rv0-bookmarks",
+    "f-watchlist-configmaps",
+    "f-watchlist-empty",
+    "f-watchlist-false",
+    "f-watchlist-from-rv",
+    "f-watchlist-nobookmarks",
+    "f-watchlist-partialmeta",
+    "f-watchlist-pods-big",
+    "f-watchlist-rv0",
+    "g-events-watch-oldrv-notcompacted",
+    "g-nocache-watch-bookmarks",
+    "g-nocache-watchlist",
+    "g-watch-compacted-but-cached",
+    "i-gzip-watch",
+    "j-json-streamwatch",
+    "j-pretty-watch",
+    "j-watch-partialmeta-pods",
+    "l-crd-watch",
+    "l-crd-watch-fieldselector",
+    "l-crd-watchlist",
+    "n-endpointslices-watch",
+]
+
+
+@pytest.mark.parametrize("name", WATCHES)
+def test_a_watch_shows_the_same_bytes(name: str) -> None:
+    recorded = Recorded(name)
+    with scene(recorded.key) as at:
+        check(recorded, Watching(at, recorded).run())
+
+
+def test_a_watch_that_is_cut_by_its_timeout_ends_cleanly_and_the_connection_goes_on() -> None:
+    recorded = Recorded("m-second-request-same-connection")
+    with scene("configmaps") as at:
+        obj = json.loads(recorded.body)
+        at.load([obj], version_of(obj))
+        connection = http.client.HTTPConnection("127.0.0.1", at.serve.port, timeout=PATIENCE)
+        connection.request("GET", "/api/v1/configmaps?watch=1&resourceVersion=99999999")
+        watch = connection.getresponse()
+        sock = connection.sock
+        at.await_watches()
+        at.end()
+        assert watch.read() == b""
+        connection.request("GET", recorded.path)
+        body = connection.getresponse().read()
+        assert connection.sock is sock
+        connection.close()
+
+    assert json.loads(body) == obj
+
+
+# ---- WebSocket -----------------------------------------------------------------------------------
+
+SOCKETS = [
+    "g-ws-watch-410",
+    "h-ws-watch-plain",
+    "h-ws-watch-ping-close",
+    "h-ws-watch-subproto-bin",
+    "h-ws-watch-subproto-unknown",
+    "h-ws-watch-token-in-subproto",
+    "x-ws-watch-apiserver-sigterm",
+    "x-ws-watch-apiserver-sigterm-grace",
+]
+SOCKETS_REFUSED = ["h-ws-watch-no-origin", "h-ws-watch-subproto-two"]
+CONNECTION_HEADERS = ("Upgrade", "Connection", "Sec-WebSocket-Accept", "Sec-WebSocket-Protocol")
+
+
+def config_map(name: str, version: str) -> Json:
+    metadata = {"name": name, "namespace": "tr", "resourceVersion": version}
+    return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata}
+
+
+@pytest.mark.parametrize("name", SOCKETS)
+def test_a_websocket_has_the_same_frames(name: str) -> None:
+    """Their payloads were not recorded whole: what they are about is compared."""
+    recorded = Recorded(name)
+    frames = recorded.sidecar["frames"]
+    events = [frame["event"] for frame in frames if "event" in frame]
+    start = int(recorded.query["resourceVersion"])
+    with scene("configmaps") as at:
+        named = {event[2] for event in events if event[2]}
+        at.load([config_map(each, "1") for each in sorted(named)], 5000 if start == 1 else start)
+        client = Socket(at, recorded, recorded.path.replace("timeoutSeconds=", "timeoutSeconds=9"))
+        seen = [_frame(at, client, frame) for frame in frames[:-1]]
+        _end_of(at, client, recorded)
+        last = client.frame()
+        over = client.is_over()
+        client.close()
+
+    said = dict(recorded.answer["headers"])
+    assert client.status == "HTTP/1.1 101 Switching Protocols"
+    assert {k: client.headers.get(k) for k in CONNECTION_HEADERS} == {
+        k: said.get(k) for k in CONNECTION_HEADERS
+    }
+    assert seen == [_expected(frame) for frame in frames[:-1]]
+    assert last == (8, b"\x03\xe8")
+    assert over
+
+
+def _frame(at: Scene, client: Socket, frame: Json) -> tuple[int, object]:
+    """Has happen what the server had to show, and reads the frame that shows it."""
+    event = frame.get("event")
+    if event is None:
+        client.send(9, frame["payload"].encode())
+    elif event[0] == "BOOKMARK":
+        at.advance(int(event[3]))
+        at.mark()
+    elif event[0] == "MODIFIED":
+        at.store(config_map(event[2], event[3]))
+    opcode, payload = client.frame()
+    if event is None:
+        return opcode, payload.decode()
+    assert payload.endswith(b"\n")
+    found = json.loads(payload)
+    metadata = found["object"].get("metadata", {})
+    return opcode, [
+        found["type"],
+        found["object"]["kind"],
+        metadata.get("name"),
+        metadata.get("resourceVersion"),
+    ]
+
+
+def _expected(frame: Json) -> tuple[int, object]:
+    return frame["opcode"], frame.get("event") or frame["payload"]
+
+
+def _end_of(at: Scene, client: Socket, recorded: Recorded) -> None:
+    sent = recorded.sidecar["client_frames_sent"]
+    if sent:
+        client.send(8, sent[-1][2].encode("latin-1"))
+    else:
+        at.end()
+
+
+@pytest.mark.parametrize("name", SOCKETS_REFUSED)
+def test_a_websocket_is_refused_by_a_line_alone(name: str) -> None:
+    recorded = Recorded(name)
+    with scene("configmaps") as at:
+        at.load([], 2849)
+        client = Socket(at, recorded, recorded.path)
+        over = client.is_over()
+        client.close()
+
+    assert client.status == f"HTTP/1.1 {recorded.answer['status']} {recorded.answer['reason']}"
+    assert client.headers == {}
+    assert over
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["j-watch-table-pods", "f-watchlist-table"])
+def test_a_watch_as_a_table_has_its_columns_once_and_a_row_each(name: str) -> None:
+    """Ages and descriptions differ; names of columns, objects of rows and their order do not."""
+    recorded = Recorded(name)
+    theirs = [event["object"] for event in recorded.events]
+    rows = [one["rows"][0]["object"] for one in theirs]
+    is_list = recorded.events[0]["type"] == "ADDED"
+    with scene(recorded.key) as at:
+        start = int(recorded.query.get("resourceVersion", "0"))
+        there = list(rows[:-1]) if is_list else []
+        at.load([_whole(recorded, row) for row in there], start or version_of(rows[-1]))
+        connection = http.client.HTTPConnection("127.0.0.1", at.serve.port, timeout=PATIENCE)
+        connection.request("GET", recorded.path, headers={"Accept": recorded.headers["Accept"]})
+        response = connection.getresponse()
+        lines = [response.readline() for _ in range(len(rows) if is_list else 0)]
+        for row, event in zip(rows, recorded.events, strict=True):
+            if event["type"] == "MODIFIED":
+                at.store(_whole(recorded, row))
+                lines.append(response.readline())
+            elif not is_list:
+                at.advance(version_of(row))
+                at.mark()
+                lines.append(response.readline())
+        connection.close()
+
+    ours = [json.loads(line)["object"] for line in lines]
+    assert [one["kind"] for one in ours] == ["Table"] * len(theirs)
+    assert [_names(one) for one in ours] == [_names(one) for one in theirs]
+    assert [one["rows"][0]["object"]["metadata"] for one in ours[:-1]] == [
+        row["metadata"] for row in rows[:-1]
+    ]
+    assert [len(one["rows"][0]["cells"]) for one in ours] == [
+        len(one["rows"][0]["cells"]) for one in theirs
+    ]
+
+
+def _names(table: Json) -> list[str] | None:
+    heads = table["columnDefinitions"]
+    return None if heads is None else [head["name"] for head in heads]
+
+
+def _whole(recorded: Recorded, row: Json) -> Json:
+    kind = "Pod" if recorded.key == "pods" else "ConfigMap"
+    return {"kind": kind, "apiVersion": "v1", "metadata": row["metadata"], "spec": {}}
+
+
+# ---- lists and single objects --------------------------------------------------------------------
+
+LISTS = [
+    "a-list-empty",
+    "a-list-limit5-emu133",
+    "a-list-limit5-gate-off",
+    "a-list-limit-1-remaining",
+    "b-list-notolderthan",
+    "b-list-rv-unset",
+    "b-list-rv0-limit5",
+    "c-list-notolderthan-compacted-200",
+    "c-page1-before-expiry",
+    "c-pods-page1-before-expiry",
+    "i-gzip-small-list",
+    "j-no-accept",
+    "j-pretty-curl-ua",
+    "k-warning-header-endpoints",
+    "l-builtin-list-no-kind-on-items",
+    "l-crd-list",
+    "l-crd-list-fieldselector",
+    "n-endpointslices-list",
+    "n-nodes-list",
+]
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_says_the_same(name: str) -> None:
+    """Escapes are JSON's own here, tokens name another place, and short ones have a length."""
+    recorded = Recorded(name)
+    found = json.loads(recorded.body)
+    with scene(recorded.key) as at:
+        at.load([*_typed(recorded, found), *_filling(recorded, found)], _version(found))
+        answer = ask_serve(at, recorded)
+
+    ours = answer.json
+    assert answer.status == 200
+    assert ("continue" in ours["metadata"]) == ("continue" in found["metadata"])
+    assert list(ours) == list(found), "the order of keys is the server's"
+    assert _tokenless(ours) == _tokenless(found)
+    assert [list(item) for item in ours["items"]] == [list(item) for item in found["items"]]
+    if "Warning" in answer.headers or "Warning" in dict(recorded.answer["headers"]):
+        assert answer.headers["Warning"] == dict(recorded.answer["headers"])["Warning"]
+
+
+def _tokenless(found: Json) -> Json:
+    metadata = {k: v for k, v in found["metadata"].items() if k != "continue"}
+    return {**found, "metadata": metadata}
+
+
+def _version(found: Json) -> int:
+    return int(found["metadata"]["resourceVersion"])
+
+
+def _typed(recorded: Recorded, found: Json) -> list[Json]:
+    """The items as the reflector has them: with the type that lists of built-in ones leave out."""
+    if "testbed" in recorded.key:
+        return list(found["items"])
+    kind, api_version = found["kind"].removesuffix("List"), found["apiVersion"]
+    return [{"kind": kind, "apiVersion": api_version, **item} for item in found["items"]]
+
+
+def _filling(recorded: Recorded, found: Json) -> list[Json]:
+    """So many objects behind all others as were left over."""
+    metadata = found["metadata"]
+    count = metadata.get("remainingItemCount", 1 if "continue" in metadata else 0)
+    if recorded.target.namespace:
+        names = [{"name": f"zz-{n}", "namespace": recorded.target.namespace} for n in range(count)]
+    else:
+        names = [{"name": f"zz-{n}"} for n in range(count)]
+    labels = {"tier": "batch"}
+    return [
+        {"kind": "X", "apiVersion": "v1", "metadata": {**name, "labels": labels}} for name in names
+    ]
+
+
+@pytest.mark.parametrize("name", ["d-watch-as-get-name", "j-partialmeta-one"])
+def test_a_single_object_is_the_same(name: str) -> None:
+    recorded = Recorded(name)
+    obj = json.loads(recorded.body)
+    with scene(recorded.key) as at:
+        stored = (
+            obj if obj["kind"] != "PartialObjectMetadata" else {**obj, "kind": "Pod", "spec": 1}
+        )
+        at.load([stored], version_of(obj))
+        answer = ask_serve(at, recorded)
+
+    assert answer.status == 200
+    assert json.dumps(answer.json) == json.dumps(obj), "values and the order of keys"
+
+
+# ---- refusals ------------------------------------------------------------------------------------
+
+REFUSALS = {
+    "a-list-continue-garbage-400": 1,
+    "a-list-continue-with-rv-400": 1,
+    "b-get-rv-too-large": 0,
+    "b-list-exact-rv0-422": 1,
+    "b-list-match-bogus-422": 1,
+    "b-list-rv-notanumber": 1,
+    "b-list-rv-too-large-504": 0,
+    "b-list-rv-too-large-notolder-504": 0,
+    "b-list-timeoutSeconds-tiny": 0,
+    "b-watchlist-rv-too-large": 0,
+    "c-list-exact-compacted-410": 3014,
+    "c-list-exact-rv1-compacted-410": 3014,
+    "f-list-sendinitial-422": 1,
+    "f-watchlist-nomatch-422": 1,
+    "g-watch-oldrv-after-restart-410": 2992,
+    "g-watch-rv1-after-restart-410": 2992,
+    "j-table-status-404": 1,
+    "k-400-fieldselector": 1,
+    "k-400-labelselector": 1,
+    "k-400-limit": 1,
+    "k-404-object": 1,
+}
+"""At which version the cache was; 0: as the answer says."""
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_refusal_has_the_same_words(name: str) -> None:
+    recorded = Recorded(name)
+    version = REFUSALS[name] or int(
+        recorded.body.decode().partition("current: ")[2].partition('"')[0]
+    )
+    with scene(recorded.key) as at:
+        at.load([], version)
+        check(recorded, ask_serve(at, recorded))
+
+
+def test_a_resource_that_is_not_there_is_refused_with_other_words() -> None:
+    """A cache has some resources of a server; the answer says that it is one."""
+    recorded = Recorded("k-404-resource")
+    with scene("configmaps") as at:
+        answer = ask_serve(at, recorded)
+
+    check_head(recorded, answer)
+    theirs = json.loads(recorded.body)
+    assert [answer.json[key] for key in ("kind", "reason", "code")] == [
+        theirs[key] for key in ("kind", "reason", "code")
+    ]
+    assert answer.json["message"].startswith(theirs["message"])

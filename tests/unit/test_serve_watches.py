@@ -1,0 +1,551 @@
+"""F1-F4, W1-W4, L1-L3: a watch shows each change once and in order, or says that it cannot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from watching import World, pod
+
+import shmcache
+from shmcache.serve import watch_history
+from shmcache.serve.watch_told import Told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from watching import Client, Json
+
+SLOTS = 256
+WINDOW = SLOTS // 2
+
+
+@pytest.fixture
+def writer(name: str) -> Iterator[shmcache.Writer]:
+    with shmcache.Writer(name, ["pods", "nodes"], ring_slots=SLOTS) as made:
+        yield made
+        made.check()
+
+
+@pytest.fixture
+def cache(writer: shmcache.Writer) -> Iterator[shmcache.Cache]:
+    with shmcache.attach(writer.name) as attached:
+        yield attached
+
+
+def listed(writer: shmcache.Writer, objects: list[Json], version: int) -> None:
+    writer.replace("pods", objects, str(version))
+
+
+def happens(writer: shmcache.Writer, *objects: Json) -> None:
+    """As the reflector stores what a watch has brought: one generation, one version."""
+    with writer.batch():
+        writer.apply("pods", list(objects))
+        writer.set_version("pods", objects[-1]["metadata"]["resourceVersion"])
+
+
+def goes(writer: shmcache.Writer, name: str, version: int) -> None:
+    with writer.batch():
+        assert writer.delete("pods", f"a/{name}", str(version))
+        writer.set_version("pods", str(version))
+
+
+# ---- beginnings -------------------------------------------------------------------------------
+
+
+def test_from_a_version_it_shows_what_came_later_and_nothing_else(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [pod("p", 4)], 10)
+    world = World(cache)
+    for version in range(11, 15):
+        happens(writer, pod(f"p-{version}", version))
+    world.turn()
+    client = world.watch("resourceVersion=12")
+    happens(writer, pod("p-13", 20))
+    world.turn()
+
+    assert client.told() == [
+        ("ADDED", "p-13", "13"),
+        ("ADDED", "p-14", "14"),
+        ("MODIFIED", "p-13", "20"),
+    ]
+
+
+@pytest.mark.parametrize("query", ["", "resourceVersion=0"])
+def test_without_a_version_it_shows_what_is_there_and_what_comes(
+    writer: shmcache.Writer, cache: shmcache.Cache, query: str
+) -> None:
+    objects = [pod(f"p-{number:03}", number + 1) for number in range(150)]
+    listed(writer, objects, 200)
+    world = World(cache)
+    client = world.watch(query)
+    goes(writer, "p-007", 201)
+    world.turn()
+
+    told = client.told()
+    assert told[:-1] == [("ADDED", f"p-{number:03}", str(number + 1)) for number in range(150)]
+    assert told[-1] == ("DELETED", "p-007", "201")
+
+
+def test_a_watch_list_ends_its_objects_with_a_mark(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [pod("p", 4)], 10)
+    query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+
+    assert World(cache).watch(query).told() == [("ADDED", "p", "4"), ("BOOKMARK", "end", "10")]
+
+
+def test_what_comes_while_objects_are_shown_is_shown_behind_them(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [pod(f"p-{number:03}", number + 1) for number in range(100)], 200)
+    world = World(cache)
+    client = world.watch()
+    client.take()
+    slow = world.watch()
+    slow.data.clear()
+    slow.watcher = None
+    late = world.watch("resourceVersion=0")
+    late.reads = False
+    happens(writer, pod("p-000", 201))
+    world.turn()
+    late.read_on()
+    world.turn()
+
+    assert client.told() == [("MODIFIED", "p-000", "201")]
+    assert late.told()[-1] == ("MODIFIED", "p-000", "201")
+
+
+def test_a_client_that_reads_slowly_from_the_start_misses_nothing(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [pod(f"p-{number:03}", number + 1) for number in range(200)], 300)
+    world = World(cache)
+    client = world.watch("resourceVersion=300")
+    client.reads = False
+    slow = world.watch("resourceVersion=300")
+    world.limit = 0
+    begun = _begin_slowly(world)
+    happens(writer, pod("p-000", 301), pod("p-199", 302))
+    goes(writer, "p-100", 303)
+    for _ in range(20):
+        begun.read_on()
+        world.turn()
+
+    names = begun.told()
+    assert [name for kind, name, _ in names if kind == "ADDED"] == [
+        f"p-{number:03}" for number in range(200)
+    ]
+    assert names[200:] == [
+        ("MODIFIED", "p-000", "301"),
+        ("MODIFIED", "p-199", "302"),
+        ("DELETED", "p-100", "303"),
+    ]
+    assert slow.told() == names[200:]
+
+
+def _begin_slowly(world: World) -> Client:
+    """A watch whose client takes a page at a time."""
+    import watching as fake
+
+    original = fake.Client.__init__
+
+    def shut(self: Client) -> None:
+        original(self)
+        self.reads = False
+
+    fake.Client.__init__ = shut  # type: ignore[method-assign]
+    try:
+        return world.watch()
+    finally:
+        fake.Client.__init__ = original  # type: ignore[method-assign]
+
+
+# ---- the window -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "oldest"), [(9, 10), (10, None), (11, None)])
+def test_the_window_begins_where_it_was_listed(
+    writer: shmcache.Writer, cache: shmcache.Cache, version: int, oldest: int | None
+) -> None:
+    listed(writer, [pod("p", 4)], 10)
+    world = World(cache)
+    happens(writer, pod("p", 12))
+    world.turn()
+    told = world.watch(f"resourceVersion={version}").told()
+
+    if oldest is None:
+        assert told == [("MODIFIED", "p", "12")]
+    else:
+        assert told == [("ERROR", "410", f"too old resource version: {version} ({oldest})")]
+
+
+def test_nothing_follows_an_error(writer: shmcache.Writer, cache: shmcache.Cache) -> None:
+    listed(writer, [pod("p", 4)], 10)
+    world = World(cache)
+    client = world.watch("resourceVersion=2")
+    happens(writer, pod("p", 12))
+    world.turn()
+
+    assert client.finished
+    assert len(client.take()) == 1
+
+
+def test_every_version_of_the_window_can_be_resumed_at_and_no_older_one(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [], 10)
+    world = World(cache)
+    last = 10 + 2 * WINDOW
+    for version in range(11, last + 1):
+        happens(writer, pod(f"p-{version % 7}", version))
+        if version % 3 == 0:
+            world.turn()
+    world.turn()
+    accepted = 0
+    for version in range(5, last + 1):
+        told = world.watch(f"resourceVersion={version}").told()
+        if told and told[0][0] == "ERROR":
+            assert accepted == 0, "an older version was taken, and a later one is too old"
+            continue
+        accepted += 1
+        assert [int(each[2]) for each in told] == list(range(version + 1, last + 1))
+
+    assert WINDOW - 2 * watch_history.STEP < accepted <= WINDOW + 1
+
+
+def test_a_new_process_can_resume_what_the_window_has(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [pod("p", 4)], 10)
+    for version in range(20, 25):
+        happens(writer, pod("p", version))
+    world = World(cache)
+
+    assert world.watch("resourceVersion=9").told()[0][0] == "ERROR"
+    for version in range(10, 25):
+        told = world.watch(f"resourceVersion={version}").told()
+        assert [int(each[2]) for each in told] == list(range(max(version + 1, 20), 25))
+
+
+def test_a_new_process_knows_where_the_window_begins_when_the_list_has_left_it(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [pod("p", 4)], 10)
+    last = 20 + 4 * WINDOW
+    for version in range(20, last + 1, 2):
+        happens(writer, pod("p", version))
+    root = cache.reader.root()
+    first = int(root.take(root.tail, 1)[0][0].version or "")
+    world = World(cache)
+
+    assert root.tail > 1
+    assert world.watch(f"resourceVersion={first - 2}").told()[0][0] == "ERROR"
+    for version in (first - 1, first, last - 1):
+        told = world.watch(f"resourceVersion={version}").told()
+        expected = [each for each in range(20, last + 1, 2) if each > version]
+        assert [int(each[2]) for each in told] == expected
+
+
+def test_a_new_process_resumes_nothing_from_before_the_last_list(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [pod("p", 4)], 10)
+    happens(writer, pod("p", 20))
+    listed(writer, [pod("p", 20)], 30)
+    world = World(cache)
+
+    assert world.watch("resourceVersion=20").told()[0][0] == "ERROR"
+    assert world.watch("resourceVersion=29").told()[0][0] == "ERROR"
+    assert world.watch("resourceVersion=30").told() == []
+
+
+def test_from_the_future_it_waits_for_what_is_later_still(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [pod("p", 4)], 10)
+    world = World(cache)
+    client = world.watch("resourceVersion=12")
+    for version in (11, 12, 13, 14):
+        happens(writer, pod("p", version))
+        world.turn()
+
+    assert client.told() == [("MODIFIED", "p", "13"), ("MODIFIED", "p", "14")]
+    assert client.watcher is not None
+    assert client.watcher.live
+
+
+def test_versions_may_be_longer_than_64_bits(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    base = 10**25
+    listed(writer, [], base)
+    world = World(cache)
+    client = world.watch("resourceVersion=0")
+    happens(writer, pod("p", base + 1))
+    happens(writer, pod("p", base + 2))
+    world.turn()
+
+    assert [each[2] for each in client.told()] == [str(base + 1), str(base + 2)]
+
+
+# ---- lists behind a watch ---------------------------------------------------------------------
+
+
+def test_a_list_that_finds_something_is_told_in_the_order_of_versions(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [pod(name, 4 + place) for place, name in enumerate("abcd")], 10)
+    world = World(cache)
+    client = world.watch("resourceVersion=10")
+    listed(writer, [pod("a", 31), pod("c", 22), pod("d", 7), pod("e", 40)], 40)
+    world.turn()
+
+    assert client.told() == [
+        ("MODIFIED", "c", "22"),
+        ("MODIFIED", "a", "31"),
+        ("DELETED", "b", "39"),
+        ("ADDED", "e", "40"),
+    ]
+
+
+def test_who_is_cut_while_that_is_told_cannot_resume_inside_of_it(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [pod(name, 4 + place) for place, name in enumerate("abcd")], 10)
+    world = World(cache)
+    client = world.watch("resourceVersion=10")
+    listed(writer, [pod("a", 31), pod("c", 22), pod("e", 39)], 40)
+    world.turn()
+    told = client.told()
+
+    assert len(told) == 5
+    for _, _, version in told:
+        (error,) = world.watch(f"resourceVersion={version}").told()
+        assert error[:2] == ("ERROR", "410")
+    assert world.watch("resourceVersion=40").told() == []
+
+
+def test_several_lists_and_changes_between_two_looks_are_told_as_their_difference(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [pod("a", 4)], 10)
+    world = World(cache)
+    client = world.watch("resourceVersion=10")
+    happens(writer, pod("a", 12))
+    listed(writer, [pod("b", 14)], 20)
+    happens(writer, pod("b", 21))
+    listed(writer, [pod("b", 21), pod("c", 25)], 30)
+    happens(writer, pod("c", 31))
+    world.turn()
+
+    assert client.told() == [("ADDED", "b", "21"), ("DELETED", "a", "30"), ("ADDED", "c", "31")]
+
+
+def test_a_list_in_which_nothing_changed_is_no_news(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [pod("a", 4)], 10)
+    world = World(cache)
+    client = world.watch("resourceVersion=10")
+    listed(writer, [pod("a", 4)], 50)
+    world.turn()
+    happens(writer, pod("a", 51))
+    world.turn()
+
+    assert client.told() == [("MODIFIED", "a", "51")]
+    assert world.watch("resourceVersion=49").told()[0][0] == "ERROR"
+
+
+def test_more_changes_than_the_window_holds_are_told_as_a_difference(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [], 10)
+    world = World(cache)
+    client = world.watch("resourceVersion=10")
+    happens(writer, *[pod(f"p-{version:03}", version) for version in range(11, 11 + SLOTS)])
+    world.turn()
+
+    told = client.told()
+    assert [int(version) for _, _, version in told] == list(range(11, 11 + SLOTS))
+    assert not client.finished
+
+
+def test_a_process_that_was_stopped_too_long_tells_the_difference(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [pod("a", 4), pod("b", 5)], 10)
+    world = World(cache)
+    client = world.watch("resourceVersion=10")
+    goes(writer, "b", 11)
+    for version in range(12, 12 + 3 * WINDOW):
+        happens(writer, pod("a", version))
+    world.turn()
+
+    assert client.told() == [
+        ("DELETED", "b", str(10 + 3 * WINDOW)),
+        ("MODIFIED", "a", str(11 + 3 * WINDOW)),
+    ]
+
+
+def test_a_server_that_went_back_ends_all_watches(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [pod("a", 4)], 100)
+    world = World(cache)
+    client = world.watch("resourceVersion=100")
+    listed(writer, [pod("a", 3)], 50)
+    world.turn()
+
+    assert [each[:2] for each in client.told()] == [("ERROR", "410")]
+    assert client.finished
+
+
+def test_an_object_made_anew_unseen_is_deleted_and_added(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [pod("a", 4)], 10)
+    world = World(cache)
+    client = world.watch("resourceVersion=10")
+    again = pod("a", 15)
+    again["metadata"]["uid"] = "another"
+    listed(writer, [again], 20)
+    world.turn()
+
+    assert client.told() == [("DELETED", "a", "14"), ("ADDED", "a", "15")]
+
+
+# ---- slow clients -----------------------------------------------------------------------------
+
+
+def test_a_slow_client_costs_its_limit_and_gets_everything_later(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [], 10)
+    world = World(cache, limit=1000)
+    quick, slow = world.watch("resourceVersion=10"), world.watch("resourceVersion=10")
+    slow.reads = False
+    for version in range(11, 11 + WINDOW // 2):
+        happens(writer, pod("p", version))
+        world.turn()
+    waits = slow.backlog
+    slow.read_on()
+    world.turn()
+
+    assert waits < 1000 + 2 * 250
+    assert slow.told() == quick.told()
+    assert slow.watcher is not None
+    assert slow.watcher.live
+
+
+def test_a_client_that_is_overtaken_by_the_ring_ends_cleanly(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [], 10)
+    world = World(cache, limit=0)
+    quick, slow = world.watch("resourceVersion=10"), world.watch("resourceVersion=10")
+    slow.reads = False
+    for version in range(11, 11 + 4 * WINDOW):
+        happens(writer, pod("p", version))
+        world.turn()
+    slow.read_on()
+    world.turn()
+
+    assert slow.finished
+    assert [each[2] for each in slow.told()] == ["11"]
+    assert len(quick.told()) == 4 * WINDOW
+    assert world.watch("resourceVersion=11").told()[0][0] == "ERROR"
+
+
+def test_a_list_ends_those_that_lag(writer: shmcache.Writer, cache: shmcache.Cache) -> None:
+    listed(writer, [], 10)
+    world = World(cache, limit=0)
+    slow = world.watch("resourceVersion=10")
+    slow.reads = False
+    happens(writer, pod("p", 11))
+    world.turn()
+    happens(writer, pod("p", 12))
+    listed(writer, [pod("q", 14)], 20)
+    world.turn()
+
+    assert slow.finished
+    assert [each[2] for each in slow.told()] == ["11"]
+
+
+def test_one_line_is_made_for_all_watches(
+    writer: shmcache.Writer, cache: shmcache.Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed(writer, [], 10)
+    world = World(cache)
+    made: list[str] = []
+    original = Told._line
+
+    def counted(self: Told, event: str, *args: object, **more: object) -> bytes:
+        made.append(event)
+        return original(self, event, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Told, "_line", counted)
+    clients = [world.watch("resourceVersion=10") for _ in range(50)]
+    happens(writer, pod("p", 11), pod("q", 12))
+    world.turn()
+    sent = {id(client.data[0]) for client in clients}
+
+    assert len(made) == 2
+    assert len(sent) == 1, "the same bytes object went to all of them"
+
+
+# ---- namespaces with versions of their own ----------------------------------------------------
+
+
+def test_each_namespace_goes_on_by_its_own_versions(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    """Two feeds: one at 100, one at 50. The resource says 50."""
+    listed(writer, [], 10)
+    world = World(cache, lanes=True)
+    a, b = (world.watch("resourceVersion=10", namespace=each) for each in "ab")
+    with writer.batch():
+        writer.apply("pods", [pod("p", 98, "a"), pod("q", 49, "b"), pod("p", 100, "a")])
+        writer.set_version("pods", "49")
+    world.turn()
+    with writer.batch():
+        writer.apply("pods", [pod("q", 60, "b"), pod("p", 140, "a")])
+        writer.set_version("pods", "60")
+    world.turn()
+
+    assert [each[2] for each in a.told()] == ["98", "100", "140"]
+    assert [each[2] for each in b.told()] == ["49", "60"]
+    for version, left in ((97, 3), (98, 2), (100, 1), (139, 1), (140, 0)):
+        told = world.watch(f"resourceVersion={version}", namespace="a").told()
+        assert len(told) == left, version
+    assert [each[2] for each in world.watch("resourceVersion=49", namespace="b").told()] == ["60"]
+
+
+# ---- bookmarks --------------------------------------------------------------------------------
+
+
+def test_a_bookmark_never_promises_what_was_not_shown(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [pod("p", 4)], 10)
+    world = World(cache, limit=0)
+    live, slow, future = (world.watch(f"resourceVersion={each}") for each in (10, 10, 99))
+    slow.reads = False
+    happens(writer, pod("p", 11))
+    world.turn()
+    happens(writer, pod("p", 12))
+    writer.set_version("pods", "30")
+    world.turn()
+    for client in (live, slow, future):
+        assert client.watcher is not None
+        client.watcher.mark()
+
+    assert live.told() == [
+        ("MODIFIED", "p", "11"),
+        ("MODIFIED", "p", "12"),
+        ("BOOKMARK", "", "30"),
+    ]
+    assert [each[2] for each in slow.told()] == ["11"]
+    assert future.told() == []

@@ -96,11 +96,11 @@ class Catalogue:
         known, found = self._known.get(name, (None, None))
         if found is not None and known == settings:
             return found
-        kind = _declared(settings) if settings else _BUILTIN.get(name) or _CALLED.get(name)
-        kind = kind or _seen(root, number, name)
+        declared = _declared(settings) if settings else None
+        kind = declared or _BUILTIN.get(name) or _CALLED.get(name) or _seen(root, number, name)
         if kind is None:
             return None
-        scope = Scope.read(settings) if settings else UNKNOWN
+        scope = Scope.read(settings) if settings and declared else UNKNOWN
         made = Served(name, kind, scope)
         self._known[name] = (settings, made)
         return made

@@ -185,9 +185,8 @@ def test_a_stopped_reflector_makes_answers_refused_then_is_replaced(
     assert [] == left_behind(name)
 
 
-@pytest.mark.parametrize("kill", [False, True])
 def test_a_preloaded_application_attaches_in_the_master_and_all_ends_with_it(
-    server: ApiServer, name: str, place: Path, kill: bool
+    server: ApiServer, name: str, place: Path
 ) -> None:
     application = APPLICATION + "assert cache['pods'].synced\n"
     with Gunicorn(
@@ -202,7 +201,7 @@ def test_a_preloaded_application_attaches_in_the_master_and_all_ends_with_it(
         gunicorn.await_reflector()
         gunicorn.workers()
 
-        gunicorn.end(signal.SIGKILL if kill else signal.SIGTERM)
+        gunicorn.end(signal.SIGKILL)
 
         eventually(gunicorn.all_gone, "somebody outlived the master")
     eventually(lambda: not left_behind(name), f"left behind: {left_behind(name)}")

@@ -1,0 +1,156 @@
+"""Pages of documentation, and a place where what they say can be done: nothing of it is pretended.
+
+    ```python            runs in the page's one interpreter, after the blocks before it
+    ```python  # name.py as its first line: becomes that file, for the commands that follow
+    ```toml              is a configuration; with # name.toml as its first line, becomes that file
+    ```sh                bash -eu; what it leaves in the background ends with the page
+    ```yaml, ```ini      is read by a parser of its kind
+    ```text              what something prints, or a drawing: not run
+
+An API server with some pods is where KUBECONFIG leads; the page is in an empty directory. Commands
+that would change the machine (pip, docker, systemctl ...) are noted instead of done.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from workers import PATIENCE
+
+from shmcache.engine import configuration
+from shmcache.testing import ApiServer
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+NOTED = ("python3", "pip", "docker", "systemctl", "useradd", "sudo", "mount", "sysctl")
+_BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_FILE = re.compile(r"# ([\w./-]+\.(?:py|toml))\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    kind: str
+    text: str
+    page: Path
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line} ({self.kind})"
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text()
+    return [
+        Block(found[1], found[2], page, text.count("\n", 0, found.start()) + 2)
+        for found in _BLOCK.finditer(text)
+    ]
+
+
+class World:
+    """Where the blocks of one page are run. A context manager."""
+
+    def __init__(self, place: Path, server: ApiServer) -> None:
+        self.place = place
+        self._names: dict[str, Any] = {"__name__": "page"}
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._log = place / ".log"
+        tools = place / ".bin"
+        tools.mkdir()
+        for name in NOTED:
+            tool = tools / name
+            tool.write_text(f'#!/bin/sh\necho "{name} $*" >> {place}/.noted\n')
+            tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+        found = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.environment = {
+            "PATH": found,
+            "PYTHONPATH": f"{ROOT}:{place}",
+            "HOME": str(place),
+            "KUBECONFIG": server.kubeconfig(str(place / ".kubeconfig")),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def run(self, block: Block) -> None:
+        """Does what the block says; an exception names it where it fails."""
+        named = _FILE.match(block.text)
+        if named is not None:
+            (self.place / named[1]).write_text(block.text)
+        match block.kind:
+            case "python" if named is not None:
+                compile(block.text, str(block), "exec")
+            case "python":
+                blank = "\n" * (block.line - 1)  # so that tracebacks name the page's lines
+                code = compile(blank + block.text, str(block.page), "exec")
+                exec(code, self._names)  # noqa: S102
+            case "toml":
+                self._configuration(block)
+            case "sh":
+                self._shell(block)
+            case "yaml":
+                import yaml
+
+                assert list(yaml.safe_load_all(block.text)), block
+            case "ini":
+                configparser.ConfigParser(strict=False).read_string(block.text)
+            case "text":
+                pass
+            case kind:
+                raise AssertionError(f"{block}: nobody knows how to run {kind or 'it'}")
+
+    def _configuration(self, block: Block) -> None:
+        file = self.place / ".checked.toml"
+        file.write_text(block.text)
+        configuration.load(str(file), {}, {})
+
+    def _shell(self, block: Block) -> None:
+        """Its background stays, in the session that it began."""
+        with self._log.open("ab") as log:
+            shell = subprocess.Popen(
+                ["bash", "-euc", block.text],
+                cwd=self.place,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+            self._started.append(shell)
+            assert 0 == shell.wait(PATIENCE), f"{block}:\n{self._log.read_text()}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        cache = self._names.get("cache")
+        if cache is not None:
+            cache.close()
+        _end({shell.pid for shell in self._started})
+
+
+def _end(sessions: set[int]) -> None:
+    """Everything in these sessions drains, and has ended when this returns."""
+    import psutil
+
+    mine = [each for each in psutil.process_iter() if _session(each.pid) in sessions]
+    for each in mine:
+        try:
+            each.send_signal(signal.SIGTERM)
+        except psutil.NoSuchProcess:
+            continue
+    _, stubborn = psutil.wait_procs(mine, timeout=20)
+    for each in stubborn:
+        each.kill()
+    assert not stubborn, f"they do not end: {stubborn}"
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0

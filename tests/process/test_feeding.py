@@ -14,7 +14,7 @@ import shmcache
 from shmcache.errors import QueueShutDown
 from shmcache.feeding import Event, Feeder
 from shmcache.queue import INITIAL_PRIORITY, WorkQueue
-from tests.process.workers import Worker, eventually
+from workers import Worker, eventually
 
 LONG = 60.0
 

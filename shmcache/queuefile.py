@@ -60,6 +60,16 @@ def queue_files(place: Place) -> list[str]:
     ]
 
 
+def queue_names(place: Place) -> list[str]:
+    """The names of the queues of a cache."""
+    start = place.stem + "."
+    return [
+        file.removeprefix(start).removesuffix(_SUFFIX).replace("+", ".").replace("=", "/")
+        for file in queue_files(place)
+        if file.endswith(_SUFFIX)
+    ]
+
+
 def remove_unused(place: Place) -> int:
     """Removes the queues of a cache that no process uses; how many."""
     removed = 0

@@ -126,6 +126,11 @@ class Cache:
         return self._place.name
 
     @property
+    def place(self) -> Place:
+        """Where its files are."""
+        return self._place
+
+    @property
     def instance(self) -> int:
         """Of the DATA segment: positions in the ring of another instance mean nothing here."""
         return self.reader.root().instance

@@ -8,7 +8,7 @@ from typing import Any
 HELP = "Watches the API server and keeps the cache: one process for the whole machine."
 
 _TOP = ("name", "server", "kubeconfig", "context", "namespaces", "max_age", "requests_per_second",
-        "replay", "record")  # fmt: skip
+        "metrics", "replay", "record")  # fmt: skip
 _MEMORY = ("arena_max", "ring_slots", "ring_bytes", "garbage_max", "seats", "mode")
 _RESOURCE = ("labels", "fields", "transform", "max_bytes")
 
@@ -42,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--requests-per-second", metavar="N", help="started at most (20)")
     for name in _MEMORY:
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="N", help=argparse.SUPPRESS)
+    parser.add_argument("--metrics", metavar="ADDRESS:PORT",
+                        help="or unix:/path: /metrics, /livez, /readyz, /healthz")  # fmt: skip
     parser.add_argument("--log-format", choices=["text", "json"])
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"])
     parser.add_argument("--replay", metavar="FILE", help="a recording instead of a server")

@@ -38,6 +38,7 @@ class Configuration:
     requests_per_second: int = 20
     log_format: str = "text"
     log_level: str = "info"
+    metrics: str = ""
     replay: str = ""
     record: str = ""
     default_namespaces: tuple[str, ...] = ()

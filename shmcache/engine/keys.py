@@ -48,6 +48,8 @@ CACHE = (
         "standard error"),
     Key("log_level", kinds.one_of("debug", "info", "warning", "error"), "debug to error", "info",
         "the least that is logged"),
+    Key("metrics", kinds.text, "address", "not served", "where metrics and probes are served: "
+        "ADDRESS:PORT, :PORT or unix:/path"),
     Key("replay", kinds.text, "text", "", "a recording that is served instead of a server's "
         "answers"),
     Key("record", kinds.text, "text", "", "a file that all answers are recorded to"),

@@ -19,11 +19,14 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from contextlib import ExitStack
 from types import FrameType
+from typing import TextIO
 
+from shmcache.cli.progress import Progress
 from shmcache.engine import secrets
 from shmcache.engine.configuration import Configuration
 from shmcache.engine.engine import Engine, check_transforms
@@ -41,6 +44,7 @@ from shmcache.errors import (
     SourceError,
     UntrustedSegment,
 )
+from shmcache.reader import attach
 from shmcache.source.client import Server
 from shmcache.source.config import ServerSettings, open_server
 from shmcache.writer import Writer
@@ -96,6 +100,7 @@ def _serve(configuration: Configuration, signals: Signals) -> int:
     with ExitStack() as stack:
         check_transforms(configuration.plans)
         opener = make_opener(configuration, stack)
+        _serve_metrics(configuration, stack)
         writer = stack.enter_context(
             Writer(
                 configuration.name,
@@ -119,19 +124,61 @@ def _serve(configuration: Configuration, signals: Signals) -> int:
         )
         engine.start()
         stack.callback(_drain, engine)
-        _wait(engine, signals)
+        _wait(engine, signals, Showing(writer, sys.stderr))
         return _status_of(engine)
 
 
-def _wait(engine: Engine, signals: Signals) -> None:
+def _serve_metrics(configuration: Configuration, stack: ExitStack) -> None:
+    """From now on, also while the cache is not there yet: a probe then says so."""
+    if not configuration.metrics:
+        return
+    from shmcache.endpoint import Served
+    from shmcache.health import Endpoint
+
+    try:
+        served = Served(configuration.metrics, Endpoint(configuration.name))
+    except (ValueError, OSError) as error:
+        raise ConfigurationError(f"metrics = {configuration.metrics!r}: {error}") from error
+    stack.callback(served.close)
+    logger.info("metrics and probes: %s", served.url)
+
+
+class Showing:
+    """How far the first lists have come, for who runs this on a terminal."""
+
+    def __init__(self, writer: Writer, out: TextIO) -> None:
+        self._cache = attach(writer.name) if out.isatty() else None
+        self._progress = Progress(out)
+
+    def step(self) -> None:
+        """Draws the first resource that is listed still."""
+        for name in self._cache.resources if self._cache is not None else ():
+            status = self._cache[name].status if self._cache is not None else None
+            if status is not None and status.state == "listing":
+                self._progress.show(name, status)
+                return
+
+    def end(self) -> None:
+        """The line goes away."""
+        self._progress.clear()
+        if self._cache is not None:
+            self._cache.close()
+            self._cache = None
+
+
+def _wait(engine: Engine, signals: Signals, showing: Showing) -> None:
     """Until a signal or the end of the cache; says when all is there."""
     start = time.monotonic()
     said = False
     while not signals.drain.wait(0.1 if not said else 1.0) and not engine.ended.is_set():
+        if not said:
+            showing.step()
         if not said and engine.ready.is_set():
             said = True
+            showing.end()
             logger.info("all first lists are stored after %.2f s", time.monotonic() - start)
             notify("READY=1", f"STATUS={len(engine.standings())} resources")
+    showing.end()
 
 
 def _drain(engine: Engine) -> None:

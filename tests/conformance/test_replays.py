@@ -642,7 +642,7 @@ def made(name: str, number: int, row: Json) -> Json:
         "status": {
             "phase": cells[2],
             "podIP": cells[5],
-            "containerStatuses": [{"ready": True} for _ in range(ready)],
+            "containerStatuses": [{"ready": True, "state": {"running": {}}} for _ in range(ready)],
         },
     }
 

@@ -1,0 +1,138 @@
+"""`shmcache gc`: removes what crashes left behind, and nothing that lives.
+
+Kernel locks say who lives, whatever files or pids say: a writer holds a byte of its lock file, each
+reader one of SEATS. A cache without both is left over. One that has readers still serves them, and
+one that was left a moment ago is what its writer goes on with when it is started again; both stay.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+from shmcache._native import BUSY, OK, lib
+from shmcache.cli import finding
+from shmcache.cli.finding import DONE, WRONG
+from shmcache.locations import Directory, SharedMemory
+from shmcache.settings import format_size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+HELP = "Removes caches that crashed and that nobody reads; never what lives."
+_FILE = re.compile(
+    r"(shmcache-v\d+-(?P<name>[A-Za-z0-9][\w.-]*?))"
+    r"\.(lock|cache|[0-9a-f]{16}\.(?:data|seats|next)|[^.]+\.(?:queue|newqueue))"
+)
+_LOCKS = 1024 + 16  # bytes of a file that may be locked: a seat's each, and those of queues
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What may be removed."""
+    parser.add_argument("directory", nargs="?", help="of a cache (default: shared memory)")
+    parser.add_argument("-n", "--dry-run", action="store_true", help="says what would be removed")
+    parser.add_argument("--older", type=float, default=60, metavar="SECONDS",
+                        help="than what is kept, because it may be started again (60)")  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """The whole command; its exit status."""
+    return finding.guarded("gc", lambda: _gc(options))
+
+
+def _gc(options: argparse.Namespace) -> int:
+    location = Directory(options.directory) if options.directory else SharedMemory()
+    families: dict[str, list[str]] = {}
+    for file in location.names("shmcache-v"):
+        match = _FILE.fullmatch(file)
+        if match is not None:
+            families.setdefault(match[1], []).append(file)
+    freed = failed = 0
+    for stem, files in families.items():
+        try:
+            freed += _family(location, stem, files, options)
+        except PermissionError:
+            failed += 1
+            print(f"{stem}: kept, it belongs to another user")
+    what = "would be freed" if options.dry_run else "freed"
+    print(f"{format_size(freed)} {what}" if families else "there is nothing")
+    return WRONG if failed else DONE
+
+
+def _family(location: Directory, stem: str, files: list[str], options: argparse.Namespace) -> int:
+    """Removes the files of one cache, if it is left over; the bytes that this frees."""
+    lock = _lock_writer(location, stem)
+    if lock == -1:
+        print(f"{stem}: lives, its writer holds the lock")
+        return 0
+    try:
+        kept = _why_kept(location, files, options.older)
+        if kept:
+            print(f"{stem}: kept, {kept}")
+            return 0
+        freed = sum(_blocks(location, file) for file in files)
+        if not options.dry_run:
+            for file in sorted(files, key=lambda file: file.endswith(".lock")):  # the lock at last
+                location.unlink(file)
+        verb = "would be removed" if options.dry_run else "removed"
+        print(f"{stem}: {verb}, nobody has it: {len(files)} files, {format_size(freed)}")
+        return freed
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock_writer(location: Directory, stem: str) -> int | None:
+    """The descriptor that holds the writer's lock, so that none begins meanwhile; -1: one lives."""
+    try:
+        fd = location.open(stem + ".lock", writable=True)
+    except FileNotFoundError:
+        return None
+    found = os.fstat(fd)
+    ours = lib.shmc_lock_byte(fd, 0) == OK
+    if ours and location.identity(stem + ".lock") == (found.st_dev, found.st_ino):
+        return fd
+    os.close(fd)
+    return -1
+
+
+def _why_kept(location: Directory, files: list[str], older: float) -> str:
+    for file in files:
+        if file.endswith((".seats", ".queue")):
+            count = _holders(location, file)
+            if count:
+                return f"{count} processes use it; it serves its last state"
+    youngest = max((_touched(location, file) for file in files), default=0.0)
+    age = time.time() - youngest
+    if age < older:
+        return f"it was left {age:.0f} s ago and may be started again (--older 0 removes it)"
+    return ""
+
+
+def _holders(location: Directory, file: str) -> int:
+    try:
+        fd = location.open(file, writable=True)
+    except FileNotFoundError:
+        return 0
+    try:
+        return sum(lib.shmc_probe_byte(fd, byte) == BUSY for byte in range(_LOCKS))
+    finally:
+        os.close(fd)
+
+
+def _touched(location: Directory, file: str) -> float:
+    """When the file was made, or given its name; what is written through a map leaves no time."""
+    try:
+        found = os.stat(location.file(file))
+    except FileNotFoundError:
+        return 0.0
+    return max(found.st_mtime, found.st_ctime)
+
+
+def _blocks(location: Directory, file: str) -> int:
+    try:
+        return os.stat(location.file(file)).st_blocks * 512
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,123 @@
+"""What `top` and `inspect` say of a cache: the same facts as text in columns, and as JSON."""
+
+from __future__ import annotations
+
+from shmcache.cli.finding import ago
+from shmcache.cli.grid import Grid
+from shmcache.settings import format_size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from shmcache.observing import Observed, Survey, Worker
+
+    Queues = dict[str, dict[str, Any]]
+
+
+def size(count: int | None) -> str:
+    """Bytes for people; a dash where they are not known."""
+    return "-" if count is None else format_size(count)
+
+
+def writer(at: Observed) -> str:
+    """One line about the process that writes."""
+    who = at.writer
+    if who.beats:
+        return f"pid {who.pid}, tended {ago(who.heartbeat or 0)}"
+    if who.alive:
+        beat = "never" if who.heartbeat is None else ago(who.heartbeat)
+        return f"pid {who.pid} STANDS STILL: tended {beat}"
+    return "none: it ended" if who.closed else f"NONE: pid {who.pid} died; start it again"
+
+
+def resources(at: Observed, survey: Survey | None) -> str:
+    """A row for each resource."""
+    rows = [["RESOURCE", "STATE", "HEARD", "OBJECTS", "MEMORY", "EVENTS", "ERRORS", "VERSION"]]
+    for name, status in at.resources.items():
+        heard = "-" if status.age is None else ago(status.age).removesuffix(" ago")
+        row = survey.resources.get(name) if survey else None
+        memory = None if row is None else row["value_bytes"] + row["tree_bytes"]
+        counts = status.counters
+        events, errors = f"{counts['events']:,}", f"{counts['errors']:,}"
+        objects, version = f"{status.objects:,}", status.version or "-"
+        rows.append([name, status.state, heard, objects, size(memory), events, errors, version])
+    return Grid().lines(rows)
+
+
+def workers(at: Observed) -> str:
+    """A row for each process that is attached."""
+    rows = [["WORKER", "LAG", "LAPPED", "TAKEN", "PINS", "PRIVATE", "ATTACHED", "COMMAND"]]
+    for one in sorted(at.workers, key=lambda one: (-(one.lag or 0), one.seat)):
+        lag = "-" if one.lag is None else f"{one.lag:,}"
+        command = ("this one: " if one.own else "") + (one.command or "?")
+        since = ago(one.attached).removesuffix(" ago")
+        counts = [lag, f"{one.lapped:,}", f"{one.taken:,}", str(one.pins)]
+        rows.append([str(one.pid), *counts, size(one.private), since, command])
+    return Grid().lines(rows)
+
+
+def queues(found: Queues) -> str:
+    """A row for each work queue; nothing where there is none."""
+    if not found:
+        return ""
+    rows = [["QUEUE", "DEPTH", "DELAYED", "WORKING", "ADDS", "RETRIES", "LONGEST"]]
+    for name, stats in found.items():
+        longest = f"{stats['longest_seconds']:.1f} s"
+        counts = [
+            f"{stats[key]:,}" for key in ("depth", "delayed", "in_progress", "adds", "retries")
+        ]
+        rows.append([name, *counts, longest])
+    return Grid().lines(rows)
+
+
+def memory(at: Observed) -> str:
+    """One line about memory."""
+    found = at.memory
+    return (
+        f"{size(found['bytes'])} shared, of at most {size(found['maximum'])}: values "
+        f"{size(found['values'])}, trees {size(found['trees'])}, past {size(found['retained'])}, "
+        f"waiting for readers {size(found['limbo'])}, free {size(found['free'])}"
+    )
+
+
+def as_json(at: Observed, survey: Survey | None, found: Queues) -> dict[str, Any]:
+    """All of it."""
+    return {
+        "cache": at.name,
+        "instance": at.instance,
+        "generation": at.generation,
+        "ring": {"head": at.head, "tail": at.tail, "slots": at.ring_slots},
+        "writer": {
+            "pid": at.writer.pid,
+            "alive": at.writer.alive,
+            "closed": at.writer.closed,
+            "incarnation": at.writer.incarnation,
+            "heartbeat_age": at.writer.heartbeat,
+        },
+        "memory": at.memory,
+        "stats": at.stats,
+        "seats": at.seats,
+        "resources": {
+            name: {
+                "state": status.state,
+                "reason": status.reason,
+                "since": status.since,
+                "synced": status.synced,
+                "version": status.version,
+                "age": status.age,
+                "objects": status.objects,
+                "counters": status.counters,
+                "memory": survey.resources.get(name) if survey else None,
+            }
+            for name, status in at.resources.items()
+        },
+        "workers": [_worker(one) for one in at.workers],
+        "queues": found,
+    }
+
+
+def _worker(one: Worker) -> dict[str, Any]:
+    names = ("pid", "seat", "lag", "lapped", "taken", "busy", "asleep", "pins", "oldest_pin",
+             "private", "attached", "command", "own")  # fmt: skip
+    return {name: getattr(one, name) for name in names}

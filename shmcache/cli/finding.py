@@ -7,7 +7,7 @@ import sys
 import time
 
 import shmcache
-from shmcache.errors import BusyError, CacheTooOld, SegmentNotFound, ShmCacheError
+from shmcache.errors import BusyError, CacheTooOld, InvalidSelector, SegmentNotFound, ShmCacheError
 from shmcache.segments import cache_names
 
 TYPE_CHECKING = False
@@ -43,6 +43,8 @@ def guarded(command: str, work: Callable[[], int]) -> int:
         return work()
     except Trouble as trouble:
         text, status = str(trouble), trouble.status
+    except InvalidSelector as error:
+        text, status = str(error), USAGE
     except (BusyError, CacheTooOld) as error:
         text, status = str(error), TEMPORARY
     except ShmCacheError as error:

@@ -32,6 +32,7 @@ _LOCKS = 1024 + 16  # bytes of a file that may be locked: a seat's each, and tho
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What may be removed."""
     parser.add_argument("directory", nargs="?", help="of a cache (default: shared memory)")
+    parser.add_argument("--cache", metavar="NAME", help="only this one (default: all)")
     parser.add_argument("-n", "--dry-run", action="store_true", help="says what would be removed")
     parser.add_argument("--older", type=float, default=60, metavar="SECONDS",
                         help="than what is kept, because it may be started again (60)")  # fmt: skip
@@ -47,7 +48,7 @@ def _gc(options: argparse.Namespace) -> int:
     families: dict[str, list[str]] = {}
     for file in location.names("shmcache-v"):
         match = _FILE.fullmatch(file)
-        if match is not None:
+        if match is not None and options.cache in {None, match["name"]}:
             families.setdefault(match[1], []).append(file)
     freed = failed = 0
     for stem, files in families.items():
@@ -103,7 +104,8 @@ def _why_kept(location: Directory, files: list[str], older: float) -> str:
         if file.endswith((".seats", ".queue")):
             count = _holders(location, file)
             if count:
-                return f"{count} processes use it; it serves its last state"
+                who = "1 process uses" if count == 1 else f"{count} processes use"
+                return f"{who} it: it serves its last state"
     youngest = max((_touched(location, file) for file in files), default=0.0)
     age = time.time() - youngest
     if age < older:

@@ -7,6 +7,7 @@ import sys
 from shmcache.cli import finding, forms, names
 from shmcache.cli.finding import DONE, MISSING, USAGE, Trouble
 from shmcache.cli.grid import Grid, one_line
+from shmcache.observing import observe
 from shmcache.protocol import printing
 
 TYPE_CHECKING = False
@@ -125,6 +126,9 @@ def _get(options: argparse.Namespace) -> int:
 
 def warn(cache: Cache, asked: Asked, max_age: float | None) -> None:
     """What is not fresh is said; CacheTooOld if that is not accepted."""
+    if not observe(cache).writer.alive:
+        print(f"shmcache: nobody writes it: cache {cache.name} is as its last writer left it",
+              file=sys.stderr)  # fmt: skip
     for name in asked.resources:
         if max_age is not None:
             try:

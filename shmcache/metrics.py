@@ -1,7 +1,7 @@
 """Metrics of a cache, its reflector and all its workers: from shared memory, by any process.
 
 Each process would otherwise know only of itself. Here one endpoint, in the reflector, in any worker
-or in a process of its own, says the same of all of them (G25). Names are client-go's where it has
+or in a process of its own, says the same of all of them. Names are client-go's where it has
 one. Nothing is imported but what a worker has anyway.
 
     text = shmcache.metrics.Meter(cache).text()                    # Prometheus text format

@@ -45,7 +45,7 @@ OUT ?= build/$(VARIANT)
 CORE_OBJECTS := $(patsubst csrc/%.c,$(OUT)/core/%.o,$(CORE))
 SHARED_OBJECTS := $(patsubst tests/c/%.c,$(OUT)/shared/%.o,$(C_SHARED))
 
-.PHONY: help build test c-test fuzz mutants spin lint format check chaos bench demo packages matrix stress clean
+.PHONY: help build test c-test fuzz mutants spin lint format check chaos soak bench demo packages matrix stress clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -143,10 +143,13 @@ fuzz: $(FUZZ)/fuzz_json ## texts from the wire, whatever they are; FUZZ_SECONDS=
 	    -dict=tests/fuzz/json.dict -artifact_prefix=$(FUZZ)/ $(FUZZ)/corpus
 
 CHAOS ?= --seconds 600 --writes 200000
-CHAOS ?= --seconds 600 --writes 200000
+SOAK ?= --watches 1000 --seconds 300
 
 chaos: build ## `shmcache run` under faults, kills and writes: 10 minutes; SEED=, CHAOS="--seconds 60"
 	$(PY) tests/process/chaos.py $(CHAOS)
+
+soak: build ## 1,000 watches of `shmcache serve` under kills: 5 minutes; SEED=, SOAK="--watches 100"
+	$(PY) tests/process/serve_soak.py $(SOAK)
 
 bench: build ## the figures of benchmarks/README.md
 	$(PY) -m pip install -q -e '.[bench]'

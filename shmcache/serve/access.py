@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from shmcache.errors import SourceError
 from shmcache.protocol import failures
+from shmcache.serve import websocket
 from shmcache.serve.requests import ANONYMOUS, Request, User
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ class Access:
             return ANONYMOUS
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         token = token.strip()
+        if not scheme and websocket.wanted(request.headers):
+            scheme, token = "bearer", websocket.token(request.headers)
         if scheme.lower() != "bearer" or not token:
             raise failures.unauthorized()
         found = self._tokens.find(token) if self._tokens is not None else None

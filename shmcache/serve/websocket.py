@@ -36,6 +36,18 @@ def wanted(headers: Mapping[str, str]) -> bool:
     return headers.get("upgrade", "").lower() == "websocket"
 
 
+def token(headers: Mapping[str, str]) -> str:
+    """The token that browsers, which can set no headers, offer as a protocol; or nothing."""
+    for word in headers.get("sec-websocket-protocol", "").split(","):
+        text = word.strip().removeprefix(BEARER)
+        if text != word.strip():
+            try:
+                return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+            except ValueError:
+                return ""
+    return ""
+
+
 def accept(headers: Mapping[str, str]) -> bytes:
     """The head that answers a handshake; Refused if it is none that the real server takes."""
     if "origin" not in headers:

@@ -107,10 +107,11 @@ def scene(key: str, serving: Serving | None = None) -> Iterator[Scene]:
         yield Scene(writer, serve, key)
 
 
-def ask_serve(at: Scene, recorded: Recorded) -> Answer:
+def ask_serve(at: Scene, recorded: Recorded, **more: str) -> Answer:
     """The recorded request, as it was sent but for its token."""
     left_out = {"Host", "Authorization"}
     headers = {name: value for name, value in recorded.headers.items() if name not in left_out}
+    headers |= more
     connection = http.client.HTTPConnection("127.0.0.1", at.serve.port, timeout=PATIENCE)
     sent = None if recorded.sent is None else recorded.sent.encode()
     connection.request(recorded.method, recorded.path, sent, headers)

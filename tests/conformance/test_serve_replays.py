@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from asking import PATIENCE
-from replaying import Recorded, version_of
+from replaying import Recorded, traces, version_of
 from serve_scene import Scene, Socket, Watching, ask_serve, scene
 
+from shmcache.serve.access import Access, Tokens
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from asking import Answer
     from replaying import Json
 
@@ -255,12 +259,16 @@ LISTS = [
     "a-list-limit5-emu133",
     "a-list-limit5-gate-off",
     "a-list-limit-1-remaining",
+    "b-list-exact",
+    "b-list-exact-old",
     "b-list-notolderthan",
+    "b-list-rv-nomatch-limit",
     "b-list-rv-unset",
     "b-list-rv0-limit5",
     "c-list-notolderthan-compacted-200",
     "c-page1-before-expiry",
     "c-pods-page1-before-expiry",
+    "g-list-exact-old-notcompacted",
     "i-gzip-small-list",
     "j-no-accept",
     "j-pretty-curl-ua",
@@ -389,3 +397,187 @@ def test_a_resource_that_is_not_there_is_refused_with_other_words() -> None:
         theirs[key] for key in ("kind", "reason", "code")
     ]
     assert answer.json["message"].startswith(theirs["message"])
+
+
+# ---- who asks ------------------------------------------------------------------------------------
+
+TOKENS = {
+    "k-401-badtoken": "nonsense",
+    "k-401-watch": "nonsense",
+    "h-ws-watch-badtoken": "nonsense",
+}
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_a_token_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
+    recorded = Recorded(name)
+    (tmp_path / "tokens").write_text("right,somebody,1\n")
+    with scene("configmaps") as at:
+        at.load([], 2849)
+        tokens = Tokens(str(tmp_path / "tokens"))
+        at.serve.call(lambda: setattr(at.serve.server, "access", Access(tokens=tokens)))
+        answer = ask_serve(at, recorded, Authorization=f"Bearer {TOKENS[name]}")
+
+    assert (answer.status, answer.json) == (401, json.loads(_text_of(recorded)))
+
+
+def _text_of(recorded: Recorded) -> bytes:
+    summary = recorded.sidecar["summary"]
+    return summary["text"].encode() if "text" in summary else recorded.body
+
+
+def test_a_token_may_come_as_a_protocol_of_a_websocket(tmp_path: Path) -> None:
+    recorded = Recorded("h-ws-watch-token-in-subproto")
+    (tmp_path / "tokens").write_text("token,somebody,1\nother,nobody,2\n")
+    with scene("configmaps") as at:
+        at.load([], 2849)
+        tokens = Tokens(str(tmp_path / "tokens"))
+        at.serve.call(lambda: setattr(at.serve.server, "access", Access(tokens=tokens)))
+        client = Socket(at, recorded, recorded.path)
+        client.close()
+
+    assert client.status == "HTTP/1.1 101 Switching Protocols"
+
+
+# ---- what is not a read --------------------------------------------------------------------------
+
+WRITES = [
+    "d-delete-pod-graceful",
+    "j-415-patch",
+    "k-400-badjson",
+    "k-405",
+    "k-409-exists",
+    "k-422-invalid",
+    "n-deletecollection",
+]
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_is_refused(name: str) -> None:
+    recorded = Recorded(name)
+    with scene(recorded.key) as at:
+        at.load([], 10)
+        answer = ask_serve(at, recorded)
+
+    assert recorded.method != "GET"
+    assert answer.status == 405
+    assert answer.json["reason"] == "MethodNotAllowed"
+
+
+# ---- documents and formats -----------------------------------------------------------------------
+
+
+def test_core_discovery_says_the_same() -> None:
+    recorded = Recorded("n-api")
+    with scene("configmaps") as at:
+        answer = ask_serve(at, recorded)
+        address = f"127.0.0.1:{at.serve.port}".encode()
+
+    assert answer.body == recorded.body.replace(b"127.0.0.1:26443", address)
+
+
+def test_a_resource_is_described_the_same_but_for_what_can_be_done() -> None:
+    recorded = Recorded("n-api-v1-resources")
+    theirs = json.loads(recorded.body)
+    with scene("configmaps") as at:
+        answer = ask_serve(at, recorded)
+
+    (row,) = answer.json["resources"]
+    (expected,) = [one for one in theirs["resources"] if one["name"] == "configmaps"]
+    expected.pop("storageVersionHash", None)
+    assert row == {**expected, "verbs": ["get", "list", "watch"]}
+
+
+def test_another_format_is_refused() -> None:
+    recorded = Recorded("j-406")
+    with scene("configmaps") as at:
+        at.load([], 10)
+        answer = ask_serve(at, recorded)
+
+    theirs = json.loads(recorded.body)
+    assert answer.status == 406
+    assert {**answer.json, "message": ""} == {**theirs, "message": ""}
+
+
+# ---- nothing is forgotten ------------------------------------------------------------------------
+
+ONE_BY_ONE = [
+    "d-watch-as-get-name",
+    "f-watchlist-table",
+    "j-406",
+    "n-api",
+    "n-api-v1-resources",
+    "h-ws-watch-token-in-subproto",
+    "j-partialmeta-one",
+    "j-watch-table-pods",
+    "k-404-resource",
+    "m-second-request-same-connection",
+]
+PAGES = "the first page is in a-list-limit5; tokens name a place of this process, not of etcd"
+GATE = "the WatchList feature is always on"
+ETCD = "there is no etcd behind a cache"
+RIGHTS = "rights are the API server's to tell, by reviews"
+DIES = "how a real server dies; kills of ours are in process/test_serve_soak.py"
+FORMAT = "JSON is the one format; others are refused (j-406) where no JSON is asked for beside"
+HEALTH = "its health is its cache's, and has no checks by these names"
+OUT_OF_SCOPE = {
+    "a-list-configmaps-limit10-page2": PAGES,
+    "a-list-configmaps-limit10-page3": PAGES,
+    "a-list-continue-other-ns": PAGES,
+    "a-list-pods-limit500-page1": PAGES,
+    "a-list-pods-limit500-page2": PAGES,
+    "a-list-pods-limit500-page3": PAGES,
+    "c-page2-inconsistent-continue": PAGES,
+    "c-page3-inconsistent-continue": PAGES,
+    "c-pods-page2-expired-410": PAGES,
+    "f-watchlist-emu133": GATE,
+    "f-watchlist-gate-off": GATE,
+    "f-watchlist-rv0-emu133": GATE,
+    "f-watchlist-rv0-gate-off": GATE,
+    "g-events-watch-compacted-410": ETCD,
+    "g-nocache-list-rv-too-large": ETCD,
+    "g-nocache-watch-compacted-410": ETCD,
+    "g-watch-replay-2500-from-cache": "its body of 83 MB was not kept",
+    "i-gzip-deflate-br": "compressed lists: unit/test_serve_reads.py",
+    "i-gzip-list-pods-page1": "compressed lists: unit/test_serve_reads.py",
+    "j-protobuf-list": FORMAT,
+    "j-protobuf-watch": FORMAT,
+    "j-table-pods": "tables of lists: unit/test_serve_reads.py",
+    "j-table-pods-includeobject-none": "tables of lists: unit/test_serve_reads.py",
+    "j-table-widgets": "tables of lists: unit/test_serve_reads.py",
+    "j-yaml-list": FORMAT,
+    "k-403-anonymous": RIGHTS,
+    "k-403-list": RIGHTS,
+    "k-403-viewer-nodes": RIGHTS,
+    "k-403-watch": RIGHTS,
+    "k-429-apf-list": "there is no priority and fairness: limits are on connections",
+    "k-429-apf-watch": "there is no priority and fairness: limits are on connections",
+    "k-watch-rbac-revoked": RIGHTS,
+    "l-crd-deleted-under-watch": "definitions are the server's; the reflector says what is gone",
+    "l-crd-gone-404": "definitions are the server's; the reflector says what is gone",
+    "n-crd-group": "definitions are the API server's; the cache knows kind, names and columns",
+    "n-readyz": HEALTH,
+    "x-connect-refused": "nobody is there",
+    "x-etcd-frozen-create": ETCD,
+    "x-etcd-frozen-list-timeout": ETCD,
+    "x-etcd-frozen-readyz": ETCD,
+    "x-etcd-frozen-watch-norv": ETCD,
+    "x-etcd-frozen-watchlist": ETCD,
+    "x-list-cut-midway": DIES,
+    "x-sigterm-new-request-429": "it listens no more when it drains",
+    "x-startup-crd-503-1": DIES,
+    "x-startup-readyz-200-9": HEALTH,
+    "x-startup-readyz-500-3": HEALTH,
+    "x-watch-apiserver-sigkill": DIES,
+    "x-watch-apiserver-sigterm": DIES,
+    "x-watch-apiserver-sigterm-grace": DIES,
+    "x-watchlist-apiserver-sigterm-grace": DIES,
+}
+
+
+def test_every_trace_is_asked_or_listed_with_its_reason() -> None:
+    asked = [*WATCHES, *SOCKETS, *SOCKETS_REFUSED, *LISTS, *REFUSALS, *TOKENS, *WRITES, *ONE_BY_ONE]
+
+    assert sorted({*asked, *OUT_OF_SCOPE}) == traces()
+    assert not set(asked) & set(OUT_OF_SCOPE)
+    assert all(OUT_OF_SCOPE.values())

@@ -1,4 +1,4 @@
-"""Watches of `shmcache serve` show each change once, whatever is killed meanwhile (G28 to G30)."""
+"""Watches of `shmcache serve` show each change once, whatever is killed meanwhile (G25, G26)."""
 
 from __future__ import annotations
 

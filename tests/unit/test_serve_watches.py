@@ -1,4 +1,6 @@
-"""F1-F4, W1-W4, L1-L3: a watch shows each change once and in order, or says that it cannot."""
+"""F1-F4, W1-W4, L1-L3: a watch shows each change once and in order, or says that it cannot.
+
+The guarantees G25, G26 and G27."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("shmcache", "orjson", "lmdb", "pyzmq", "iceoryx2", "urllib3", "kubernetes", "msgspec",
-            "redis", "kubernetes_asyncio", "lightkube", "kr8s")  # fmt: skip
+PACKAGES = ("shmcache", "orjson", "lmdb", "pyzmq", "iceoryx2", "urllib3", "kubernetes", "gunicorn",
+            "msgspec", "redis", "kubernetes_asyncio", "lightkube", "kr8s")  # fmt: skip
 
 Loop = Callable[[Any], object]
 """A timed loop: is given what its `setup` returned, and runs `number` operations."""

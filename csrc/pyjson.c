@@ -8,7 +8,7 @@
  *
  * Every value is followed by a comma; the closing bracket takes the place of the last one.
  */
-#include "pyhot.h"
+#include "pymemo.h"
 
 #define MAX_OUTPUT (UINT64_C(1) << 30)
 #define FIRST_CAPACITY 16384u
@@ -20,6 +20,8 @@ struct frame {
     struct shmc_pyshape *shape; /* NULL for an array */
     shmc_offset words;
     uint64_t next, count;
+    shmc_word word;
+    size_t start; /* of its text */
 };
 
 struct json {
@@ -29,6 +31,7 @@ struct json {
     uint64_t nodes;
     size_t depth;
     const struct shmc_pyform *form; /* NULL: values as they are */
+    struct shmc_pymemo *memo;       /* NULL: every value is written anew */
     struct frame frames[SHMC_MAX_DEPTH + 1];
 };
 
@@ -288,8 +291,11 @@ static int put_constant(struct json *json, shmc_word word)
 /* ---- containers ----------------------------------------------------------------------- */
 
 /* Takes over the reference to the shape. */
-static int push(struct json *json, struct shmc_pyshape *shape, shmc_offset words, uint64_t count)
+static int push(struct json *json, struct shmc_pyshape *shape, shmc_word word, shmc_offset words,
+                uint64_t count)
 {
+    const size_t start = (size_t)(json->at - json->bytes);
+
     json->nodes += count;
     if (json->depth > SHMC_MAX_DEPTH || json->nodes > SHMC_MAX_NODES) {
         shmc_pyshape_drop(shape);
@@ -300,7 +306,7 @@ static int push(struct json *json, struct shmc_pyshape *shape, shmc_offset words
         return -1;
     }
     shmc_fetch_ahead(json->span, words, count);
-    json->frames[json->depth++] = (struct frame){shape, words, 0, count};
+    json->frames[json->depth++] = (struct frame){shape, words, 0, count, word, start};
     *json->at++ = shape == NULL ? '[' : '{';
     return 0;
 }
@@ -321,7 +327,7 @@ static int enter_object(struct json *json, shmc_word word)
         shmc_pyshape_drop(shape);
         return -1;
     }
-    return push(json, shape, object.words, object.count);
+    return push(json, shape, word, object.words, object.count);
 }
 
 static int enter_array(struct json *json, shmc_word word)
@@ -334,7 +340,33 @@ static int enter_array(struct json *json, shmc_word word)
     }
     if (shmc_pyroot_valid(json->root) < 0)
         return -1;
-    return push(json, NULL, array.words, array.count);
+    return push(json, NULL, word, array.words, array.count);
+}
+
+/* Copies the text of a container that is known, with its comma: 1; 0: it is not; -1. */
+static inline int put_known(struct json *json, shmc_word word)
+{
+    const struct shmc_pymemo_slot *slot;
+
+    if (json->memo == NULL || json->depth == 0) /* the outermost has a form of its own */
+        return 0;
+    slot = shmc_pymemo_slot(json->memo, word);
+    if (slot->word != word || slot->length == 0)
+        return 0;
+    if (reserve(json, slot->length) < 0)
+        return -1;
+    put_text(json, (const char *)json->memo->texts + slot->start, slot->length);
+    *json->at++ = ',';
+    return 1;
+}
+
+static int put_container(struct json *json, shmc_word word)
+{
+    const int known = put_known(json, word);
+
+    if (known != 0)
+        return known < 0 ? -1 : 0;
+    return shmc_tag(word) == SHMC_TAG_OBJECT ? enter_object(json, word) : enter_array(json, word);
 }
 
 /* A scalar and its comma, or the opening of a container. */
@@ -350,9 +382,8 @@ static inline int put_value(struct json *json, shmc_word word)
         result = put_short(json, word);
         break;
     case SHMC_TAG_OBJECT:
-        return enter_object(json, word);
     case SHMC_TAG_ARRAY:
-        return enter_array(json, word);
+        return put_container(json, word);
     case SHMC_TAG_INTEGER:
         put_signed(json, shmc_integer_value(word));
         break;
@@ -375,6 +406,9 @@ static void leave(struct json *json)
     if (json->at[-1] == ',') /* the last comma; without one nothing was written */
         json->at--;
     *json->at++ = frame->shape == NULL ? ']' : '}';
+    if (json->memo != NULL && json->depth > 0)
+        shmc_pymemo_keep(json->memo, frame->word, json->bytes + frame->start,
+                         (size_t)(json->at - json->bytes) - frame->start);
     *json->at++ = ',';
     shmc_pyshape_drop(frame->shape);
 }
@@ -482,6 +516,7 @@ static int begin(struct json *json, shmc_pyroot *root, const struct shmc_pyform 
     json->root = root;
     json->span = shmc_pyroot_span(root);
     json->form = form;
+    json->memo = NULL;
     json->nodes = 0;
     json->depth = 0;
     return take_buffer(json);
@@ -518,11 +553,13 @@ PyObject *shmc_pyjson_many(shmc_pyroot *root, const struct shmc_pyform *form,
     shmc_word word;
     int more = begin(&json, root, form) == 0 ? 1 : -1;
 
+    json.memo = shmc_pymemo_take(root->instance, root->at.generation);
     while (more > 0 && (uint64_t)(json.at - json.bytes) < form->enough) {
         more = next(from, &word);
         json.nodes = 0;
         if (more > 0 && put_all(&json, word) < 0)
             more = -1;
     }
+    shmc_pymemo_give(json.memo);
     return end(&json, more >= 0);
 }

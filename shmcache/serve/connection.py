@@ -116,10 +116,11 @@ class Connection:
                 return
             if sent == len(data):
                 return
-            data = data[sent:] if sent else data
-        self._keep(data)
+            self._keep(memoryview(data)[sent:] if sent else data)
+        else:
+            self._keep(data)
 
-    def _keep(self, data: bytes) -> None:
+    def _keep(self, data: bytes | memoryview) -> None:
         if self._out is None:
             self._out = collections.deque()
         if self.backlog == 0:

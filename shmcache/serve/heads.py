@@ -61,7 +61,7 @@ def line(head: bytes) -> tuple[str, str, bool, int]:
     end = head.find(b"\r\n")
     match = _LINE.fullmatch(head, 0, end)
     if match is None:
-        raise BadRequest(400, "this is no HTTP/1.1 request line")
+        raise BadRequest(400, "a malformed request line")
     method, target, minor = match.groups()
     return method.decode(), target.decode(), minor == b"1", end + 2
 

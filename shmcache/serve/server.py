@@ -96,7 +96,7 @@ class Server:
         self._listening = False
         self._tls = tls
         self._waiting = 0
-        self._ended: Callable[[], object] | None = None
+        self._ended: list[Callable[[], object]] = []
 
     # ---- its life ------------------------------------------------------------------------------
 
@@ -109,12 +109,13 @@ class Server:
     def drain(self, then: Callable[[], object]) -> None:
         """Takes nothing more, ends what can be ended, and calls `then` when all have gone.
 
-        After `drain_seconds` the others are cut.
+        After `drain_seconds` the others are cut. May be asked for again, by somebody else.
         """
+        self._ended.append(then)
         if self.draining:
+            self.loop.call_soon(self._settle)
             return
         self.draining = True
-        self._ended = then
         self._deafen()
         for told in list(self.on_drain):
             told()
@@ -129,11 +130,12 @@ class Server:
             connection.lost()
 
     def _settle(self) -> None:
-        if self.draining and not self.connections and self._ended is not None:
-            then, self._ended = self._ended, None
+        if self.draining and not self.connections:
             self.bell.close()
             self.past.clear()
-            then()
+            ended, self._ended = self._ended, []
+            for then in ended:
+                then()
 
     def _listen(self) -> None:
         if not self._listening and not self.draining:

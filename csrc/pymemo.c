@@ -1,0 +1,63 @@
+/*
+ * pymemo.c - the JSON text of blocks that a list shows again and again: see pymemo.h.
+ */
+#include "pymemo.h"
+
+static struct shmc_pymemo *spare; /* M3 */
+
+static void empty(struct shmc_pymemo *memo)
+{
+    memset(memo->slots, 0, sizeof memo->slots);
+    memo->used = 0;
+}
+
+struct shmc_pymemo *shmc_pymemo_take(uint64_t instance, uint64_t generation)
+{
+    struct shmc_pymemo *memo = spare;
+
+    spare = NULL;
+    if (memo == NULL) {
+        memo = PyMem_Malloc(sizeof *memo);
+        if (memo == NULL)
+            return NULL;
+        memo->generation = memo->instance = 0;
+    }
+    if (memo->instance != instance || memo->generation != generation) { /* M1 */
+        empty(memo);
+        memo->instance = instance;
+        memo->generation = generation;
+    }
+    return memo;
+}
+
+void shmc_pymemo_give(struct shmc_pymemo *memo)
+{
+    if (memo == NULL)
+        return;
+    if (spare == NULL)
+        spare = memo;
+    else
+        PyMem_Free(memo);
+}
+
+void shmc_pymemo_keep(struct shmc_pymemo *memo, shmc_word word, const uint8_t *text, size_t length)
+{
+    struct shmc_pymemo_slot *slot = shmc_pymemo_slot(memo, word);
+
+    if (length < SHMC_MEMO_LEAST || length > SHMC_MEMO_MOST)
+        return;
+    if (slot->word != word) {
+        *slot = (struct shmc_pymemo_slot){.word = word};
+        return;
+    }
+    if (slot->length != 0)
+        return;
+    if (memo->used + length > SHMC_MEMO_BYTES) { /* M4 */
+        empty(memo);
+        slot->word = word;
+    }
+    memcpy(memo->texts + memo->used, text, length);
+    slot->start = (uint32_t)memo->used;
+    slot->length = (uint32_t)length;
+    memo->used += length;
+}

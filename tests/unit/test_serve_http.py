@@ -1,0 +1,289 @@
+"""HTTP/1.1 of the server: what is a request and what is none, limits, deadlines, draining."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from served import Asked, pod, serving
+
+from shmcache.serve.limits import Limits
+from shmcache.serve.server import Serving
+
+POD = b"/api/v1/namespaces/default/pods/p-0001"
+GET = b"GET %b HTTP/1.1\r\nHost: localhost\r\n" % POD
+PODS = {"pods": [pod(number) for number in range(5)]}
+
+
+def code(answer: bytes) -> int:
+    return int(answer.split(b" ")[1])
+
+
+def wait_for(fact: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 30
+    while not fact():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (GET + b"Connection: close\r\n\r\n", 200),
+        (b"\r\n" + GET + b"Connection: close\r\n\r\n", 200),
+        (b"GET %b HTTP/1.0\r\n\r\n" % POD, 200),
+        (b"GET http://x%b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % POD, 200),
+        (b"GET %b HTTP/1.1\r\nConnection: close\r\n\r\n" % POD, 400),  # no Host
+        (GET + b"Host: other\r\n\r\n", 400),
+        (GET + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc", 400),
+        (GET + b"Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc", 400),
+        (GET + b"Content-Length: +3\r\n\r\nabc", 400),
+        (GET + b"Content-Length: 3, 3\r\n\r\nabc", 400),
+        (GET + b"Content-Length: -1\r\n\r\n", 400),
+        (GET + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
+        (GET + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n", 501),
+        (GET + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n", 400),
+        (b"GET %b HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" % POD, 400),
+        (GET + b"X : y\r\n\r\n", 400),
+        (GET + b" folded: y\r\n\r\n", 400),
+        (GET + b"X: a\r\n b\r\n\r\n", 400),
+        (GET + b"X: a\x00b\r\n\r\n", 400),
+        (GET + b"X: a\nY: b\r\n\r\n", 400),
+        (GET + b"Expect: magic\r\n\r\n", 417),
+        (b"GET  %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % POD, 400),
+        (b"GET %b HTTP/2.0\r\nHost: localhost\r\n\r\n" % POD, 400),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+        (b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
+        (GET + b"X: %b\r\n\r\n" % (b"a" * 70000), 431),
+        (b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
+        (GET + b"".join(b"X-%d: y\r\n" % number for number in range(200)) + b"\r\n", 431),
+        (GET + b"Content-Length: 9999999\r\n\r\n", 413),
+        (GET + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n", 400),
+        (GET + b"Transfer-Encoding: chunked\r\n\r\n3\nabc\r\n0\r\n\r\n", 400),
+        (GET + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n", 400),
+        (GET + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\n" + b"a" * 4000000, 413),
+        (b"GET /?%b HTTP/1.1\r\nHost: localhost\r\n\r\n" % (b"a=1&" * 100), 400),
+    ],
+)  # fmt: skip
+def test_a_request_is_one_or_is_refused_for_good(request_: bytes, expected: int) -> None:
+    with serving(PODS) as asked:
+        try:
+            answer = asked.raw(request_)
+        except ConnectionResetError:  # what was sent in vain can overtake the answer
+            assert expected in {413, 431}
+            return
+
+        assert code(answer) == expected, answer
+        assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def test_a_smuggled_request_is_never_answered() -> None:
+    inner = b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    for head in (
+        b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n" % len(inner),
+        b"Transfer-Encoding : chunked\r\n",
+        b"Transfer-Encoding: xchunked\r\n",
+        b"Content-Length: 0\r\nContent-Length: %d\r\n" % len(inner),
+    ):
+        with serving(PODS) as asked:
+            answer = asked.raw(GET + head + b"\r\n0\r\n\r\n" + inner)
+
+            assert code(answer) in {400, 501}
+            assert b"gitVersion" not in answer
+
+
+def test_requests_one_after_another_on_one_connection_and_pipelined() -> None:
+    with serving(PODS) as asked, socket.create_connection(
+        ("127.0.0.1", asked.serve.port), timeout=30
+    ) as sock:  # fmt: skip
+        sock.sendall((GET + b"\r\n") * 50 + GET + b"Connection: close\r\n\r\n")
+        found = b""
+        while piece := sock.recv(1 << 16):
+            found += piece
+
+        assert found.count(b"HTTP/1.1 200 OK") == 51
+        assert found.count(b'"name":"p-0001"') == 51
+
+
+def test_a_body_is_taken_and_the_next_request_is_what_follows_it() -> None:
+    with serving(PODS) as asked:
+        bodies = (
+            b"Content-Length: 5\r\n\r\nhello",
+            b"Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nhel\r\n2\r\nlo\r\n0\r\nT: u\r\n\r\n",
+            b"Expect: 100-continue\r\nContent-Length: 0\r\n\r\n",
+        )
+        data = b"".join(GET + body for body in bodies) + GET + b"Connection: close\r\n\r\n"
+        assert asked.raw(data).count(b"HTTP/1.1 200 OK") == 4
+
+
+def test_a_client_that_asks_before_it_sends_its_body_is_told_to() -> None:
+    with serving(PODS) as asked, socket.create_connection(
+        ("127.0.0.1", asked.serve.port), timeout=30
+    ) as sock:  # fmt: skip
+        sock.sendall(GET + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+        assert sock.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        sock.sendall(b"ok")
+        assert sock.recv(100).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_bytes_may_come_one_by_one() -> None:
+    with serving(PODS) as asked, socket.create_connection(
+        ("127.0.0.1", asked.serve.port), timeout=30
+    ) as sock:  # fmt: skip
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in GET + b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n":
+            sock.sendall(bytes([byte]))
+        assert sock.recv(1 << 16).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_who_is_slow_with_a_request_is_cut() -> None:
+    limits = Limits(head_seconds=0.2, body_seconds=0.2, idle_seconds=0.2)
+    slow = (
+        b"GET",
+        GET,
+        GET + b"Content-Length: 5\r\n\r\nab",
+        GET + b"\r\n",  # idle after its answer
+        b"",
+    )
+    with serving(PODS, Serving(limits=limits)) as asked:
+        threads = [threading.Thread(target=asked.raw, args=(data,)) for data in slow]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)  # they return when the server has ended them
+            assert not thread.is_alive()
+
+
+def test_dripping_bytes_does_not_buy_time() -> None:
+    with (
+        serving(PODS, Serving(limits=Limits(head_seconds=0.5))) as asked,
+        socket.create_connection(("127.0.0.1", asked.serve.port), timeout=30) as sock,
+    ):
+        sock.sendall(b"GET / HTTP/1.1\r\n")
+        wait_for(lambda: dripped(sock))
+
+
+def dripped(sock: socket.socket) -> bool:
+    """Sends a little; whether the connection was ended meanwhile."""
+    try:
+        sock.sendall(b"X: y\r\n")
+        sock.settimeout(0.02)
+        return sock.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def test_who_takes_nothing_is_cut_and_costs_a_page() -> None:
+    limits = Limits(stall_seconds=0.5)
+    pods = {"pods": [pod(number, text="x" * 500) for number in range(20_000)]}
+    with serving(pods, Serving(limits=limits)) as asked:
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(("127.0.0.1", asked.serve.port))
+        with sock:
+            sock.sendall(b"GET /api/v1/pods HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            backlogs = []
+            connections = asked.serve.server.connections
+
+            def gone() -> bool:
+                backlogs.extend(asked.serve.call(lambda: [one.backlog for one in connections]))
+                return not connections
+
+            wait_for(gone)
+            assert 0 < max(backlogs) < 1 << 20
+
+
+def test_more_connections_than_allowed_wait_for_their_turn() -> None:
+    with serving(PODS, Serving(limits=Limits(connections=2))) as asked:
+        held = [socket.create_connection(("127.0.0.1", asked.serve.port)) for _ in range(2)]
+        for sock in held:
+            sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert sock.recv(100).startswith(b"HTTP/1.1 200 OK")
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.append(asked.get("/healthz").code))
+        thread.start()
+        wait_for(lambda: not asked.serve.server._listening)
+        assert not found
+        held[0].close()
+        thread.join(30)
+        assert found == [200]
+        held[1].close()
+
+
+def test_draining_lets_a_list_end_and_takes_nothing_more() -> None:
+    pods = {"pods": [pod(number, text="x" * 500) for number in range(20_000)]}
+    with serving(pods) as asked:
+        sock = socket.create_connection(("127.0.0.1", asked.serve.port), timeout=30)
+        idle = socket.create_connection(("127.0.0.1", asked.serve.port), timeout=30)
+        idle.sendall(GET + b"\r\n")
+        idle.recv(1 << 16)
+        sock.sendall(b"GET /api/v1/pods HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        found = sock.recv(1000)
+        ended = threading.Event()
+        asked.serve.call(lambda: asked.serve.server.drain(ended.set))
+        assert idle.recv(1) == b""
+        while piece := sock.recv(1 << 20):
+            found += piece
+        assert found.endswith(b"]}\n\r\n0\r\n\r\n")
+        assert ended.wait(30)
+        sock.close()
+        idle.close()
+
+
+def test_a_client_that_goes_while_it_waits_leaves_nothing_behind() -> None:
+    with serving(PODS, Serving(fresh_seconds=60)) as asked:
+        server = asked.serve.server
+        with socket.create_connection(("127.0.0.1", asked.serve.port)) as sock:
+            path = b"GET %b?resourceVersion=999 HTTP/1.1\r\nHost: localhost\r\n\r\n" % POD
+            sock.sendall(path)
+            wait_for(lambda: asked.serve.call(lambda: server._waiting) == 1)
+        wait_for(lambda: asked.serve.call(lambda: server._waiting) == 0)
+        wait_for(lambda: not server.connections)
+        assert not server.bell._listeners
+
+
+def test_a_list_whose_state_is_lost_while_it_is_sent_is_cut() -> None:
+    """The client can tell: the last chunk does not come (C3)."""
+    pods = [pod(number, text="x" * 500) for number in range(20_000)]
+    with serving({"pods": pods}, arena_max=256 << 20, garbage_max=1 << 20) as asked:
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(("127.0.0.1", asked.serve.port))
+        with sock:
+            sock.settimeout(30)
+            sock.sendall(b"GET /api/v1/pods HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            found = sock.recv(1000)
+            for turn in range(8):
+                changed = [{**one, "spec": {"turn": turn, "n": n}} for n, one in enumerate(pods)]
+                asked.writer.replace("pods", changed, version=str(200 + turn))
+            try:
+                while piece := sock.recv(1 << 20):
+                    found += piece
+            except ConnectionResetError:
+                pass
+        assert code(found) == 200
+        assert not found.endswith(b"0\r\n\r\n")
+        assert asked.serve.server.stats.cut == 1
+        assert len(asked.names("/api/v1/pods?limit=3")) == 3
+
+
+def test_another_asked_for_is_not_disturbed(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(PODS) as asked:
+        broken(asked)
+        assert asked.get("/version").code == 200
+    assert capsys.readouterr().err == ""
+
+
+def broken(asked: Asked) -> None:
+    """Ends in the middle of a request, with a reset."""
+    import struct
+
+    with socket.create_connection(("127.0.0.1", asked.serve.port)) as sock:
+        sock.sendall(b"GET / HT")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -17,6 +17,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import orjson
@@ -77,7 +78,7 @@ def get_row(servers: dict[str, Asked], rounds: int, gets: int, count: int) -> Ro
     for turn in range(rounds + 1):
         for who, server in servers.items():
             asked = [path[who].format(*keys[number % len(keys)]) for number in range(gets)]
-            spent = server.cpu(lambda server=server, asked=asked: get_all(server, asked))
+            spent = server.cpu(partial(get_all, server, asked))
             if turn:
                 found[who].append(spent * 1e9)
     return compared("GET of one object: server CPU", found, harness.at_least, 3)
@@ -122,14 +123,14 @@ def list_row(servers: dict[str, Asked], rounds: int, lists: int, count: int) -> 
         for who, server in servers.items():
             body = whole(server, paths[who])
             assert len(orjson.loads(body)["items"]) == count, who
-            spent = server.cpu(
-                lambda server=server, who=who: sum(
-                    drained(server, paths[who]) > 0 for _ in range(lists)
-                )
-            )
+            spent = server.cpu(partial(drain_all, server, paths[who], lists))
             if turn:
                 found[who].append(spent * 1e9)
     return compared(f"LIST of {count:,} pods: server CPU", found, harness.at_least, 5)
+
+
+def drain_all(server: Asked, path: str, lists: int) -> int:
+    return sum(drained(server, path) > 0 for _ in range(lists))
 
 
 def drained(server: Asked, path: str) -> int:

@@ -6,6 +6,7 @@ was filled by a program), the usual resources are known by name, others by their
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from shmcache.reader import Cache
 
 LOOK_SECONDS = 1.0
+SAID = "namespaces"
+"""A setting that whoever says anything of the scope sets."""
 VERBS = ("get", "list", "watch")
 _BUILTIN = {kind.key: replace(kind, verbs=VERBS) for kind in builtin()}
 _CALLED = {
@@ -90,19 +93,18 @@ class Catalogue:
         self._served, self.unknown = served, tuple(unknown)
 
     def _serve(self, root: Any, number: int, name: str) -> Served | None:
-        settings = root.record(number)["settings"]
-        if not isinstance(settings, dict):
-            settings = None
+        text = root.record(number)["settings"]
         known, found = self._known.get(name, (None, None))
-        if found is not None and known == settings:
+        if found is not None and known == text:
             return found
-        declared = _declared(settings) if settings else None
+        settings: dict[str, Any] = json.loads(text) if text else {}
+        declared = _declared(settings)
         kind = declared or _BUILTIN.get(name) or _CALLED.get(name) or _seen(root, number, name)
         if kind is None:
             return None
-        scope = Scope.read(settings) if settings and declared else UNKNOWN
+        scope = Scope.read(settings) if SAID in settings else UNKNOWN
         made = Served(name, kind, scope)
-        self._known[name] = (settings, made)
+        self._known[name] = (text, made)
         return made
 
 

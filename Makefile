@@ -45,7 +45,7 @@ OUT ?= build/$(VARIANT)
 CORE_OBJECTS := $(patsubst csrc/%.c,$(OUT)/core/%.o,$(CORE))
 SHARED_OBJECTS := $(patsubst tests/c/%.c,$(OUT)/shared/%.o,$(C_SHARED))
 
-.PHONY: help build test c-test fuzz mutants spin lint format check chaos soak bench demo packages matrix stress clean
+.PHONY: help build test c-test fuzz mutants spin lint format check chaos soak queue-campaign bench demo packages matrix stress clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -150,6 +150,11 @@ chaos: build ## `shmcache run` under faults, kills and writes: 10 minutes; SEED=
 
 soak: build ## 1,000 watches of `shmcache serve` under kills: 5 minutes; SEED=, SOAK="--watches 100"
 	$(PY) tests/process/serve_soak.py $(SOAK)
+
+CAMPAIGN ?= --keys 100000 --seconds 300
+
+queue-campaign: build ## 100,000 keys through a queue whose workers are killed; SEED=, CAMPAIGN="--seconds 60"
+	$(PY) tests/process/queue_campaign.py $(CAMPAIGN)
 
 bench: build ## the figures of benchmarks/README.md
 	$(PY) -m pip install -q -e '.[bench]'

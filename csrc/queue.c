@@ -116,7 +116,7 @@ enum shmc_status shmc_queue_add(struct shmc_queue *queue, const uint8_t *key, si
         return SHMC_FORKED;
     if (length == 0 || length > SHMC_QUEUE_KEY_MAX)
         return SHMC_LIMIT;
-    if (shmc_load_racy(&queue->header->shutdown) != 0)
+    if (shmc_queue_shut(queue))
         return SHMC_CLOSED;
     enum shmc_status status = shmc_lane_of(queue, priority, &lane);
     if (status != SHMC_OK)
@@ -144,7 +144,7 @@ enum shmc_status shmc_queue_add_known(struct shmc_queue *queue, int64_t priority
 
     if (shmc_queue_forked(queue))
         return SHMC_FORKED;
-    if (shmc_load_racy(&queue->header->shutdown) != 0)
+    if (shmc_queue_shut(queue))
         return SHMC_CLOSED;
     const enum shmc_status status = shmc_lane_of(queue, priority, &lane);
     const uint64_t fresh = shmc_load_acquire(&queue->header->fresh);
@@ -243,7 +243,7 @@ enum shmc_status shmc_queue_take(struct shmc_queue *queue, uint64_t limit_ns,
     if (shmc_load_racy(&queue->stopped) != 0)
         return SHMC_OVER;
     const uint64_t now_ns = shmc_monotonic_ns();
-    const bool over = shmc_load_racy(&queue->header->shutdown) != 0;
+    const bool over = shmc_queue_shut(queue);
     if (!over && shmc_load_racy(&queue->header->next_due) <= now_ns)
         shmc_due_fire(queue, now_ns);
     shmc_queue_sweep(queue, now_ns);

@@ -98,6 +98,12 @@ static inline bool shmc_queue_forked(const struct shmc_queue *queue)
     return queue->fork_word != NULL && *(const volatile uint64_t *)queue->fork_word == 0;
 }
 
+/* Whether it was shut down; any other number there is noise. */
+static inline bool shmc_queue_shut(const struct shmc_queue *queue)
+{
+    return shmc_load_acquire(&queue->header->shutdown) - 1 < 2;
+}
+
 static inline void shmc_queue_count(const struct shmc_queue *queue, enum shmc_queue_count what,
                                     uint64_t more)
 {

@@ -176,7 +176,7 @@ static enum shmc_status add_later(struct shmc_queue *queue, const uint8_t *key, 
         return SHMC_FORKED;
     if (length == 0 || length > SHMC_QUEUE_KEY_MAX)
         return SHMC_LIMIT;
-    if (shmc_load_racy(&queue->header->shutdown) != 0)
+    if (shmc_queue_shut(queue))
         return SHMC_CLOSED;
     enum shmc_status status = shmc_lane_of(queue, priority, &lane);
     if (status != SHMC_OK)

@@ -177,7 +177,7 @@ static bool busy(const struct shmc_queue *queue, uint64_t now_ns)
     const struct shmc_queue_header *header = queue->header;
 
     return (SHMC_KEEP_NO_QUEUE_RECHECK && !shmc_lanes_empty(queue)) ||
-           shmc_load_racy(&queue->stopped) != 0 || shmc_load_racy(&header->shutdown) != 0 ||
+           shmc_load_racy(&queue->stopped) != 0 || shmc_queue_shut(queue) ||
            shmc_load_racy(&header->missing) != 0 ||
            shmc_load_racy(&header->next_due) <= now_ns;
 }
@@ -261,7 +261,7 @@ void shmc_queue_shut_down(struct shmc_queue *queue, int drain)
 
 int shmc_queue_shutting_down(const struct shmc_queue *queue)
 {
-    return shmc_load_acquire(&queue->header->shutdown) != 0;
+    return shmc_queue_shut(queue);
 }
 
 void shmc_queue_stop(struct shmc_queue *queue)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from workers import Worker, eventually
 
 import shmcache
 from shmcache.errors import QueueShutDown
@@ -236,9 +237,7 @@ def test_one_process_feeds_and_its_death_makes_another_one_do_it(
         alive.process.join()
 
 
-def test_feeding_ends_with_the_queues_part_in_this_process(
-    writer: shmcache.Writer, cache: shmcache.Cache
-) -> None:
+def test_feeding_ends_with_the_queues_part_in_this_process(cache: shmcache.Cache) -> None:
     queue = cache.queue("pods")
     with feeding(cache, queue) as feeder:
         assert feeder.wait_synced(0.01) in {True, False}

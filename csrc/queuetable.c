@@ -154,10 +154,23 @@ enum shmc_status shmc_key_find(const struct shmc_queue *queue, const uint8_t *ke
     return SHMC_NOT_FOUND;
 }
 
+static unsigned used_entries(const struct shmc_queue *queue, uint64_t hash, unsigned which)
+{
+    const shmc_atomic *entries = bucket(queue, hash, which);
+    unsigned used = 0;
+
+    for (unsigned i = 0; i < SHMC_QUEUE_BUCKET; i++)
+        used += shmc_load_racy(&entries[i]) != 0;
+    return used;
+}
+
+/* In the emptier one of both buckets: so hardly one is ever full (a quarter of all entries is). */
 static bool put_entry(const struct shmc_queue *queue, uint64_t entry, uint64_t hash)
 {
-    for (unsigned which = 0; which < 2; which++) {
-        shmc_atomic *entries = bucket(queue, hash, which);
+    const unsigned first = used_entries(queue, hash, 1) < used_entries(queue, hash, 0);
+
+    for (unsigned turn = 0; turn < 2; turn++) {
+        shmc_atomic *entries = bucket(queue, hash, first ^ turn);
         for (unsigned i = 0; i < SHMC_QUEUE_BUCKET; i++) {
             if (shmc_load_racy(&entries[i]) == 0 && shmc_cas(&entries[i], 0, entry))
                 return true;
@@ -385,7 +398,7 @@ static enum shmc_status insert(struct shmc_queue *queue, const uint8_t *key, siz
     const uint64_t word = shmc_load_racy(&queue->slots[slot].word); /* ours: it can only be killed */
     status = write_key(queue, slot, key, length, hash, place);
     if (status == SHMC_OK && !put_entry(queue, entry_of(*place, hash), hash))
-        status = SHMC_FULL; /* both buckets: of sixteen places four are used at most, on average */
+        status = SHMC_FULL;
     if (status != SHMC_OK) {
         withdraw(queue, slot, word);
         return status;

@@ -1,0 +1,219 @@
+/*
+ * Workers with a seat each, and few slots for many keys: no key is with two of them, none is lost,
+ * each is known once, and whoever changes a key's data and adds it has that data seen.
+ *
+ * Each key has a word that its holder writes its name into, and a number that adders raise before
+ * they add it: when all is quiet, the number that was seen last is the number that there is.
+ */
+#include "queue_fixture.h"
+
+#define WORKERS 4u
+#define KEYS 96u
+#define SLOTS 64u
+
+struct key_data {
+    alignas(64) _Atomic(uint64_t) wanted;
+    _Atomic(uint64_t) seen, holder;
+};
+
+struct stress {
+    struct pool pool;
+    struct test_team team;
+    struct key_data keys[KEYS];
+    _Atomic(uint64_t) taken, full, delayed;
+    _Atomic(bool) over;
+};
+
+struct worker {
+    struct stress *stress;
+    uint64_t number;
+    bool waits; /* the last one only works, and sleeps as workers do */
+};
+
+static void name_of(unsigned number, char to[16])
+{
+    snprintf(to, 16, "key-%u", number);
+}
+
+static void work(struct stress *stress, const struct worker *worker,
+                 const struct shmc_taken *taken, struct shmc_queue *queue)
+{
+    char name[16] = {0};
+
+    CHECK(taken->length < sizeof name);
+    memcpy(name, taken->key, taken->length);
+    struct key_data *key = &stress->keys[strtoul(name + 4, NULL, 10)];
+    CHECK_EQUAL(0, atomic_exchange(&key->holder, worker->number + 1)); /* Q2 */
+    atomic_store(&key->seen, atomic_load_explicit(&key->wanted, memory_order_relaxed));
+    CHECK_EQUAL(worker->number + 1, atomic_exchange(&key->holder, 0));
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(queue, taken->slot, taken->version));
+    atomic_fetch_add(&stress->taken, 1);
+}
+
+static void change(struct stress *stress, struct shmc_queue *queue, uint64_t *random)
+{
+    const unsigned number = (unsigned)(test_random(random) % KEYS);
+    const int64_t priority = (int64_t)(test_random(random) % 3);
+    struct key_data *key = &stress->keys[number];
+    char name[16];
+    enum shmc_status status = SHMC_FULL;
+
+    name_of(number, name);
+    const uint64_t next = atomic_load_explicit(&key->wanted, memory_order_relaxed) + 1;
+    atomic_store_explicit(&key->wanted, next, memory_order_relaxed); /* about: others do, too */
+    const uint64_t way = test_random(random) % 8;
+    const uint8_t *bytes = (const uint8_t *)name;
+    if (way == 0)
+        status = shmc_queue_add_after(queue, bytes, strlen(name), priority,
+                                      test_random(random) % 1000000);
+    if (way == 1)
+        status = shmc_queue_add_limited(queue, bytes, strlen(name), priority);
+    if (way < 2 && status == SHMC_OK)
+        atomic_fetch_add(&stress->delayed, 1);
+    if (status == SHMC_OK && way == 1) {
+        uint64_t requeues;
+        CHECK_EQUAL(SHMC_OK, shmc_queue_requeues(queue, bytes, strlen(name), 1, &requeues));
+    }
+    while (status == SHMC_FULL) { /* back-pressure: make room ourselves */
+        struct shmc_taken taken;
+        status = shmc_queue_add(queue, bytes, strlen(name), priority);
+        if (status != SHMC_FULL)
+            break;
+        atomic_fetch_add(&stress->full, 1);
+        if (shmc_queue_take(queue, 0, &taken) == SHMC_OK)
+            work(stress, &(struct worker){stress, queue->seat_index + 100, false}, &taken, queue);
+    }
+    CHECK_EQUAL(SHMC_OK, status);
+}
+
+static void *worker_run(void *argument)
+{
+    struct worker *worker = argument;
+    struct stress *stress = worker->stress;
+    struct shmc_queue *queue = pool_join(&stress->pool);
+    uint64_t random = test_random_state(worker->number);
+    struct shmc_taken taken;
+
+    pthread_barrier_wait(&stress->team.start);
+    const uint64_t stop = test_now_ns() + test_stress_ns();
+    while (worker->waits ? !atomic_load(&stress->over) : test_now_ns() < stop) {
+        if (!worker->waits && test_random(&random) % 2 == 0)
+            change(stress, queue, &random);
+        else if (shmc_queue_take(queue, 0, &taken) == SHMC_OK)
+            work(stress, worker, &taken, queue);
+        else if (worker->waits)
+            (void)shmc_queue_wait(queue, test_now_ns() + 50000000);
+    }
+    pool_leave(queue);
+    return NULL;
+}
+
+static bool all_seen(struct stress *stress)
+{
+    for (unsigned i = 0; i < KEYS; i++) {
+        if (atomic_load(&stress->keys[i].seen) != atomic_load(&stress->keys[i].wanted))
+            return false;
+    }
+    return true;
+}
+
+static void test_keys_pass(struct stress *stress)
+{
+    struct worker workers[WORKERS];
+    void *arguments[WORKERS];
+
+    pool_create(&stress->pool, SLOTS, WORKERS + 1);
+    struct shmc_queue *queue = pool_join(&stress->pool);
+    for (unsigned i = 0; i < WORKERS; i++) {
+        workers[i] = (struct worker){stress, i, i == WORKERS - 1};
+        arguments[i] = &workers[i];
+    }
+    test_team_start(&stress->team, WORKERS, worker_run, arguments);
+    for (unsigned i = 0; i + 1 < WORKERS; i++)
+        CHECK_EQUAL(0, pthread_join(stress->team.threads[i], NULL));
+    AWAIT(all_seen(stress)); /* the one that waits does the rest */
+    AWAIT(shmc_queue_length(queue) == 0);
+    atomic_store(&stress->over, true);
+    CHECK_EQUAL(0, pthread_join(stress->team.threads[WORKERS - 1], NULL));
+    CHECK(atomic_load(&stress->taken) > 100 && atomic_load(&stress->delayed) > 10);
+    CHECK(atomic_load(&stress->full) > 0);
+    pool_check(queue);
+    printf("%" PRIu64 " taken, %" PRIu64 " times full\n", atomic_load(&stress->taken),
+           atomic_load(&stress->full));
+    pool_leave(queue);
+    pthread_barrier_destroy(&stress->team.start);
+    pool_destroy(&stress->pool);
+}
+
+/* ---- T3: new keys, added by all at the same time ---------------------------------------------------- */
+
+struct rivals {
+    struct pool pool;
+    struct test_team team;
+    pthread_barrier_t round;
+    _Atomic(uint64_t) made;
+    _Atomic(bool) over;
+};
+
+struct rival {
+    struct rivals *rivals;
+    uint64_t number;
+};
+
+static void *rival_run(void *argument)
+{
+    struct rival *rival = argument;
+    struct rivals *rivals = rival->rivals;
+    struct shmc_queue *queue = pool_join(&rivals->pool);
+    struct shmc_place place;
+
+    pthread_barrier_wait(&rivals->team.start);
+    const uint64_t stop = test_now_ns() + test_stress_ns();
+    for (uint64_t round = 0; !atomic_load(&rivals->over); round++) {
+        uint8_t key[8];
+        bool made = false;
+        memcpy(key, &round, sizeof key);
+        pthread_barrier_wait(&rivals->round);
+        CHECK_EQUAL(SHMC_OK, shmc_key_make(queue, key, sizeof key,
+                                           shmc_queue_hash(queue, key, sizeof key), 0, 0, &place,
+                                           &made));
+        atomic_fetch_add(&rivals->made, made);
+        pthread_barrier_wait(&rivals->round);
+        if (rival->number == 0) {
+            CHECK_EQUAL(round + 1, atomic_load(&rivals->made)); /* one of them, each time */
+            atomic_store(&rivals->over, test_now_ns() > stop);
+        }
+        pthread_barrier_wait(&rivals->round);
+    }
+    pool_leave(queue);
+    return NULL;
+}
+
+static void test_a_new_key_is_known_once(struct rivals *rivals)
+{
+    struct rival members[3];
+    void *arguments[3];
+
+    pool_create(&rivals->pool, 256, 4);
+    CHECK_EQUAL(0, pthread_barrier_init(&rivals->round, NULL, 3));
+    for (unsigned i = 0; i < 3; i++) {
+        members[i] = (struct rival){rivals, i};
+        arguments[i] = &members[i];
+    }
+    test_team_start(&rivals->team, 3, rival_run, arguments);
+    test_team_join(&rivals->team);
+    printf("%" PRIu64 " keys made by rivals\n", atomic_load(&rivals->made));
+    pthread_barrier_destroy(&rivals->round);
+    pool_destroy(&rivals->pool);
+}
+
+int main(void)
+{
+    static struct stress stress;
+    static struct rivals rivals;
+
+    test_start("stress_queue");
+    test_a_new_key_is_known_once(&rivals);
+    test_keys_pass(&stress);
+    return 0;
+}

@@ -1,0 +1,403 @@
+/*
+ * A key is held by one worker and never lost; tickets, dues and counts may be wrong at any time,
+ * and a scan finds them again; a dead worker's keys come back.
+ */
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "queue_fixture.h"
+
+#define SECOND UINT64_C(1000000000)
+
+static void test_sizes_and_header_are_checked(void)
+{
+    uint64_t backed = 0;
+    struct shmc_queue *queue = NULL;
+    struct pool pool;
+
+    CHECK_EQUAL(0, shmc_queue_size(100, 1, &backed));
+    CHECK_EQUAL(0, shmc_queue_size(32, 1, &backed));
+    CHECK_EQUAL(0, shmc_queue_size(64, 0, &backed));
+    CHECK_EQUAL(0, shmc_queue_size(64, SHMC_MAX_SEATS + 1, &backed));
+    CHECK_EQUAL(0, shmc_queue_size(SHMC_QUEUE_MAX_SLOTS * 2, 1, &backed));
+    pool_create(&pool, 64, 2);
+    struct shmc_queue_header *header = (struct shmc_queue_header *)(void *)pool.file.base;
+    header->layout_signature++;
+    CHECK_EQUAL(SHMC_VERSION, shmc_queue_open(&pool.file, -1, -1, &queue));
+    header->layout_signature--;
+    header->slot_count = 128; /* more than there is file for */
+    CHECK_EQUAL(SHMC_CORRUPT, shmc_queue_open(&pool.file, -1, -1, &queue));
+    header->slot_count = 64;
+    header->magic++;
+    CHECK_EQUAL(SHMC_CORRUPT, shmc_queue_open(&pool.file, -1, -1, &queue));
+    header->magic--;
+    struct shmc_queue *one = pool_join(&pool), *two = pool_join(&pool);
+    const int third = pool_reopen(&pool);
+    CHECK_EQUAL(SHMC_BUSY, shmc_queue_open(&pool.file, third, third, &queue));
+    close(third);
+    pool_leave(two);
+    pool_leave(one);
+    pool_destroy(&pool);
+}
+
+static void test_a_key_goes_round(struct shmc_queue *a, struct shmc_queue *b)
+{
+    struct shmc_taken taken, again;
+
+    CHECK_EQUAL(SHMC_EMPTY, pool_empty(a));
+    CHECK_EQUAL(SHMC_OK, pool_add(a, "k", 0));
+    CHECK_EQUAL(SHMC_OK, pool_add(b, "k", 0));
+    CHECK_EQUAL(1, shmc_queue_length(a));
+    pool_expect(b, "k", &taken);
+    CHECK_EQUAL(SHMC_OK, pool_add(a, "k", 0)); /* held: it comes back */
+    CHECK_EQUAL(SHMC_EMPTY, pool_empty(a));
+    CHECK_EQUAL(SHMC_NOT_FOUND, shmc_queue_done(a, taken.slot, taken.version)); /* not a's */
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(b, taken.slot, taken.version));
+    pool_expect(a, "k", &again);
+    CHECK_EQUAL(taken.slot, again.slot);
+    CHECK_EQUAL(SHMC_NOT_FOUND, shmc_queue_done(b, taken.slot, taken.version)); /* once */
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, again.slot, again.version));
+    CHECK_EQUAL(SHMC_EMPTY, pool_empty(a));
+    pool_check(a);
+}
+
+/* L3: a ticket too many gives nobody a key, one too few is found by a scan. */
+static void test_tickets_are_hints(struct shmc_queue *a, struct shmc_queue *b)
+{
+    struct shmc_taken taken;
+
+    CHECK_EQUAL(SHMC_OK, pool_add(a, "k", 0));
+    pool_expect(a, "k", &taken);
+    shmc_ticket_write(b, taken.slot, 0);
+    CHECK_EQUAL(SHMC_EMPTY, pool_empty(b)); /* Q2 */
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
+    shmc_ticket_write(b, taken.slot, 0);
+    CHECK_EQUAL(SHMC_EMPTY, pool_empty(b)); /* not dirty */
+
+    CHECK_EQUAL(SHMC_OK, pool_add(a, "k", 0));
+    CHECK_EQUAL(taken.slot, shmc_ticket_take(a, 0)); /* and its taker dies */
+    CHECK_EQUAL(SHMC_EMPTY, pool_empty(b));
+    shmc_queue_scan(b, shmc_monotonic_ns());
+    pool_expect(b, "k", &taken);
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(b, taken.slot, taken.version));
+    pool_check(a);
+}
+
+/* L2: a place that a taker closed is passed over by its writer. */
+static void test_a_closed_place_holds_up_nobody(struct shmc_queue *a)
+{
+    struct shmc_queue_lane *lane = &a->header->lanes[0];
+    struct shmc_taken taken;
+
+    shmc_fetch_add(&lane->tail, 3); /* three writers died before they wrote */
+    CHECK_EQUAL(SHMC_OK, pool_add(a, "k", 0));
+    pool_expect(a, "k", &taken);
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
+    for (unsigned i = 0; i < 300; i++) { /* several rounds of the ring */
+        CHECK_EQUAL(SHMC_OK, pool_add(a, "k", 0));
+        if (i % 7 == 0)
+            shmc_fetch_add(&lane->tail, 1);
+        pool_expect(a, "k", &taken);
+        CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
+    }
+    shmc_store_racy(&lane->tail, shmc_load_racy(&lane->tail) + (UINT64_C(1) << 40)); /* noise */
+    CHECK_EQUAL(SHMC_OK, pool_add(a, "k", 0));
+    shmc_queue_scan(a, shmc_monotonic_ns());
+    CHECK_EQUAL(SHMC_OK, shmc_queue_take(a, 0, &taken));
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
+}
+
+/* Q4, Q5 */
+static void test_a_deadline_ends_a_holding(struct shmc_queue *a, struct shmc_queue *b)
+{
+    struct shmc_taken late, taken;
+
+    CHECK_EQUAL(SHMC_OK, pool_add(a, "k", 0));
+    CHECK_EQUAL(SHMC_OK, shmc_queue_take(a, 1, &late));
+    shmc_queue_scan(b, shmc_monotonic_ns() + SECOND);
+    pool_expect(b, "k", &taken);
+    CHECK_EQUAL(SHMC_NOT_FOUND, shmc_queue_done(a, late.slot, late.version));
+    CHECK_EQUAL(1, shmc_queue_held(b));
+    shmc_queue_scan(a, shmc_monotonic_ns() + 1000 * SECOND); /* b set none */
+    CHECK_EQUAL(1, shmc_queue_held(b));
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(b, taken.slot, taken.version));
+}
+
+static uint64_t due_of(const struct shmc_queue *queue, const char *key)
+{
+    struct shmc_place place;
+
+    CHECK_EQUAL(SHMC_OK, shmc_key_find(queue, (const uint8_t *)key, strlen(key),
+                                       shmc_queue_hash(queue, (const uint8_t *)key, strlen(key)),
+                                       &place));
+    CHECK(shmc_key_delayed(queue, place));
+    return DUE_TICKS(shmc_load_racy(&queue->slots[place.slot].delay)) << DUE_TICK;
+}
+
+static void limited(struct shmc_queue *queue, const char *key)
+{
+    CHECK_EQUAL(SHMC_OK,
+                shmc_queue_add_limited(queue, (const uint8_t *)key, strlen(key), 0));
+}
+
+/* As client-go's TestItemExponentialFailureRateLimiter and its overflow: 1 ms, up to 10 s. */
+static void test_waits_double_up_to_their_maximum(const struct pool *pool)
+{
+    struct shmc_queue *queue = pool_join(pool);
+    const char *key = "waits";
+    uint64_t requeues = 0;
+
+    shmc_queue_limits(queue, 1000000, 10 * SECOND, 0, 0);
+    for (unsigned failures = 0; failures < 70; failures++) {
+        const uint64_t wait = failures < 14 ? UINT64_C(1000000) << failures : 10 * SECOND;
+        const uint64_t before = shmc_monotonic_ns();
+        limited(queue, key);
+        const uint64_t after = shmc_monotonic_ns() + (1u << DUE_TICK);
+        const uint64_t due = due_of(queue, key);
+        CHECK(before + wait <= due && due <= after + wait);
+        CHECK_EQUAL(SHMC_OK, shmc_queue_requeues(queue, (const uint8_t *)key, strlen(key), 0,
+                                                 &requeues));
+        CHECK_EQUAL(failures + 1, requeues);
+        /* The next one is not to be the earlier of two. */
+        struct shmc_place place;
+        CHECK_EQUAL(SHMC_OK,
+                    shmc_key_find(queue, (const uint8_t *)key, strlen(key),
+                                  shmc_queue_hash(queue, (const uint8_t *)key, strlen(key)),
+                                  &place));
+        shmc_store_racy(&queue->slots[place.slot].delay, 0);
+    }
+    CHECK_EQUAL(SHMC_OK,
+                shmc_queue_requeues(queue, (const uint8_t *)key, strlen(key), 1, &requeues));
+    CHECK_EQUAL(SHMC_OK,
+                shmc_queue_requeues(queue, (const uint8_t *)key, strlen(key), 0, &requeues));
+    CHECK_EQUAL(0, requeues);
+    pool_leave(queue);
+}
+
+/* The bucket of all keys: a burst at once, then one token at a time. */
+static void test_the_bucket_is_for_all_keys(const struct pool *pool)
+{
+    struct shmc_queue *queue = pool_join(pool);
+    char key[32];
+
+    shmc_store_racy(&queue->header->bucket_ns, 0);
+    shmc_queue_limits(queue, 1, 1, SECOND, 10);
+    const uint64_t before = shmc_monotonic_ns();
+    for (unsigned i = 0; i < 15; i++) {
+        snprintf(key, sizeof key, "bucket-%u", i);
+        limited(queue, key);
+        const uint64_t wait = i < 10 ? 0 : (i - 9) * SECOND;
+        const uint64_t due = due_of(queue, key);
+        CHECK(due + (1u << DUE_TICK) >= before + wait);
+        CHECK(due <= shmc_monotonic_ns() + wait + (1u << DUE_TICK));
+    }
+    pool_leave(queue);
+}
+
+static void test_a_firing_that_its_worker_died_in_is_done_again(struct shmc_queue *a)
+{
+    struct shmc_taken taken;
+    struct shmc_place place;
+
+    CHECK_EQUAL(SHMC_OK, shmc_queue_add_after(a, (const uint8_t *)"late", 4, 0, 1000 * SECOND));
+    CHECK_EQUAL(SHMC_OK, shmc_key_find(a, (const uint8_t *)"late", 4,
+                                       shmc_queue_hash(a, (const uint8_t *)"late", 4), &place));
+    shmc_atomic *delay = &a->slots[place.slot].delay;
+    shmc_store_racy(delay, shmc_load_racy(delay) | DUE_FIRING);
+    shmc_due_check(a, place.slot, shmc_monotonic_ns());
+    CHECK_EQUAL(SHMC_EMPTY, pool_empty(a)); /* somebody may be at it */
+    shmc_due_check(a, place.slot, shmc_monotonic_ns() + 1001 * SECOND);
+    pool_expect(a, "late", &taken);
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
+    CHECK_EQUAL(0, shmc_load_racy(delay));
+}
+
+static void test_a_hint_that_was_lost_is_found(struct shmc_queue *a)
+{
+    struct shmc_taken taken;
+
+    CHECK_EQUAL(SHMC_OK, shmc_queue_add_after(a, (const uint8_t *)"due", 3, 0, 1));
+    for (uint64_t i = 0; i < a->slot_count / SHMC_QUEUE_BLOCK; i++)
+        shmc_store_racy(&a->dues[i], DUE_NEVER);
+    shmc_store_racy(&a->header->next_due, DUE_NEVER);
+    const uint64_t later = shmc_monotonic_ns() + SECOND;
+    shmc_due_fire(a, later);
+    CHECK_EQUAL(SHMC_EMPTY, pool_empty(a));
+    shmc_queue_scan(a, later); /* D4 */
+    shmc_due_fire(a, later);
+    pool_expect(a, "due", &taken);
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
+}
+
+/* ---- dying ---------------------------------------------------------------------------------------- */
+
+/* A process that does something on a seat of its own and is killed. */
+static void die(const struct pool *pool, void (*what)(struct shmc_queue *queue))
+{
+    int ready[2];
+    char byte;
+
+    CHECK_EQUAL(0, pipe(ready));
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        what(pool_join(pool));
+        CHECK_EQUAL(1, write(ready[1], "x", 1));
+        pause();
+        _exit(1);
+    }
+    CHECK_EQUAL(1, read(ready[0], &byte, 1));
+    CHECK_EQUAL(0, kill(child, SIGKILL));
+    CHECK_EQUAL((uint64_t)child, (uint64_t)waitpid(child, NULL, 0));
+    close(ready[0]);
+    close(ready[1]);
+}
+
+static void hold_both(struct shmc_queue *queue)
+{
+    struct shmc_taken taken;
+
+    CHECK_EQUAL(SHMC_OK, pool_add(queue, "held", 5));
+    pool_expect(queue, "held", &taken);
+    CHECK_EQUAL(SHMC_OK, pool_add(queue, "dirty", 5));
+    pool_expect(queue, "dirty", &taken);
+    CHECK_EQUAL(SHMC_OK, pool_add(queue, "dirty", 5));
+}
+
+static void claim_and_stop(struct shmc_queue *queue)
+{
+    const uint64_t at = shmc_fetch_add(&queue->header->fresh, 1);
+
+    shmc_store_release(&queue->slots[at].word, shmc_key_word(KEY_CLAIMED, 0, queue->owner, 1));
+}
+
+static void sweep_now(struct shmc_queue *queue)
+{
+    shmc_store_racy(&queue->header->swept_ns, 0);
+    shmc_queue_sweep(queue, shmc_monotonic_ns());
+}
+
+static void test_what_the_dead_held_comes_back(const struct pool *pool)
+{
+    struct shmc_queue *queue = pool_join(pool);
+    struct shmc_taken taken;
+
+    die(pool, hold_both);
+    CHECK_EQUAL(2, shmc_queue_held(queue));
+    sweep_now(queue);
+    pool_expect(queue, "held", &taken);
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(queue, taken.slot, taken.version));
+    pool_expect(queue, "dirty", &taken);
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(queue, taken.slot, taken.version));
+    CHECK_EQUAL(SHMC_EMPTY, pool_empty(queue));
+    die(pool, claim_and_stop);
+    const uint64_t at = shmc_load_racy(&queue->header->fresh) - 1;
+    CHECK_EQUAL(KEY_CLAIMED, KEY_STATE(shmc_load_racy(&queue->slots[at].word)));
+    sweep_now(queue);
+    CHECK_EQUAL(KEY_FREE, KEY_STATE(shmc_load_racy(&queue->slots[at].word)));
+    sweep_now(queue);
+    sweep_now(queue);
+    pool_check(queue);
+    pool_leave(queue);
+}
+
+static void test_the_living_keep_what_they_hold(const struct pool *pool)
+{
+    struct shmc_queue *a = pool_join(pool), *b = pool_join(pool);
+    struct shmc_taken taken;
+
+    CHECK_EQUAL(SHMC_OK, pool_add(a, "mine", 0));
+    pool_expect(a, "mine", &taken);
+    for (unsigned i = 0; i < 5; i++)
+        sweep_now(b);
+    CHECK_EQUAL(1, shmc_queue_held(b));
+    pool_leave(a); /* who leaves gives back */
+    pool_expect(b, "mine", &taken);
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(b, taken.slot, taken.version));
+    pool_leave(b);
+}
+
+/* ---- waiting -------------------------------------------------------------------------------------- */
+
+static void test_nobody_sleeps_beside_a_key(struct shmc_queue *a)
+{
+    struct shmc_taken taken;
+
+    CHECK_EQUAL(SHMC_OK, pool_add(a, "k", 0));
+    CHECK_EQUAL(SHMC_OK, shmc_queue_wait(a, shmc_monotonic_ns() + SECOND / 20)); /* not TIMEOUT */
+    pool_expect(a, "k", &taken);
+    CHECK_EQUAL(SHMC_TIMEOUT, shmc_queue_wait(a, shmc_monotonic_ns() + SECOND / 100));
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
+}
+
+struct sleeper {
+    struct shmc_queue *queue;
+    pthread_t thread;
+    struct shmc_taken taken;
+};
+
+static void *sleeper_run(void *argument)
+{
+    struct sleeper *sleeper = argument;
+
+    while (shmc_queue_take(sleeper->queue, 0, &sleeper->taken) == SHMC_EMPTY)
+        (void)shmc_queue_wait(sleeper->queue, shmc_monotonic_ns() + 60 * SECOND);
+    CHECK_EQUAL(SHMC_OK,
+                shmc_queue_done(sleeper->queue, sleeper->taken.slot, sleeper->taken.version));
+    return NULL;
+}
+
+static unsigned lamps(const struct shmc_queue *queue)
+{
+    return (unsigned)__builtin_popcountll(shmc_load_racy(&queue->header->sleeping[0]));
+}
+
+static void test_one_ring_for_one_key(const struct pool *pool)
+{
+    struct sleeper sleepers[2];
+    struct shmc_queue *queue = pool_join(pool);
+    struct shmc_queue_stats before, after;
+
+    for (unsigned i = 0; i < 2; i++) {
+        sleepers[i].queue = pool_join(pool);
+        CHECK_EQUAL(0, pthread_create(&sleepers[i].thread, NULL, sleeper_run, &sleepers[i]));
+    }
+    AWAIT(lamps(queue) == 2);
+    shmc_queue_stats(queue, &before);
+    CHECK_EQUAL(SHMC_OK, pool_add(queue, "one", 0));
+    shmc_queue_stats(queue, &after);
+    CHECK_EQUAL(before.posts + 1, after.posts);
+    AWAIT((shmc_queue_stats(queue, &after), after.gets == before.gets + 1));
+    CHECK_EQUAL(SHMC_OK, pool_add(queue, "two", 0));
+    for (unsigned i = 0; i < 2; i++) {
+        CHECK_EQUAL(0, pthread_join(sleepers[i].thread, NULL));
+        pool_leave(sleepers[i].queue);
+    }
+    pool_leave(queue);
+}
+
+int main(void)
+{
+    struct pool pool;
+
+    test_start("test_queue");
+    test_sizes_and_header_are_checked();
+    pool_create(&pool, 128, 8);
+    struct shmc_queue *a = pool_join(&pool), *b = pool_join(&pool);
+    test_a_key_goes_round(a, b);
+    test_tickets_are_hints(a, b);
+    test_a_closed_place_holds_up_nobody(a);
+    test_a_deadline_ends_a_holding(a, b);
+    test_a_firing_that_its_worker_died_in_is_done_again(a);
+    test_a_hint_that_was_lost_is_found(a);
+    test_nobody_sleeps_beside_a_key(a);
+    pool_leave(b);
+    pool_leave(a);
+    test_the_living_keep_what_they_hold(&pool);
+    test_what_the_dead_held_comes_back(&pool);
+    test_one_ring_for_one_key(&pool);
+    test_waits_double_up_to_their_maximum(&pool);
+    test_the_bucket_is_for_all_keys(&pool);
+    pool_destroy(&pool);
+    return 0;
+}

@@ -1,5 +1,5 @@
 """Invariant tested: one process feeds a queue, its successor goes on where it was killed, and no
-key of any change is left out (G27)."""
+key of any change is left out (G30)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Invariant tested: over processes that are killed, stopped or forked, each key is with one worker,
-and none is lost (G25, G26)."""
+and none is lost (G28, G29)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Invariant tested: a key is with one worker at a time, comes back if it was added meanwhile, and
-is neither lost nor handed out twice (G25); as client-go's tests of its work queue say it."""
+is neither lost nor handed out twice (G28); as client-go's tests of its work queue say it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ import shmcache
 from shmcache.errors import QueueShutDown
 from shmcache.feeding import Event, Feeder
 from shmcache.queue import INITIAL_PRIORITY, WorkQueue
-from workers import Worker, eventually
 
 LONG = 60.0
 

@@ -96,7 +96,8 @@ class Gunicorn:
         self, place: Path, hooks: str, *options: str, application: str = APPLICATION, **env: str
     ) -> None:
         (place / "served.py").write_text(application)
-        (place / "gunicorn.conf.py").write_text(CONFIGURATION.format(words=hooks))
+        self.configuration = place / "gunicorn.conf.py"
+        self.configuration.write_text(CONFIGURATION.format(words=hooks))
         self.path = str(place / "socket")
         self.log = place / "log"
         command = [sys.executable, "-m", "gunicorn", "-b", f"unix:{self.path}", *options]
@@ -179,6 +180,11 @@ class Gunicorn:
             return False
 
         eventually(second, "there is no second master")
+
+    def configure(self, hooks: str) -> None:
+        """HUP with other words."""
+        self.configuration.write_text(CONFIGURATION.format(words=hooks))
+        self.masters[0].send_signal(signal.SIGHUP)
 
     def end(self, number: int = signal.SIGTERM) -> str:
         """Ends the master; what it logged."""

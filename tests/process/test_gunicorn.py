@@ -181,6 +181,11 @@ def test_a_stopped_reflector_makes_answers_refused_then_is_replaced(
         eventually(lambda: ask(gunicorn.path).status == 200, "it does not recover")
         answer = gunicorn.await_answer()
         assert answer.content["clock"] >= time_of.written_by(answer.began - bound - SLACK)
+        before = gunicorn.writers()
+        gunicorn.configure(words(server, name).replace("'pods'", "'pods', 'namespaces'"))
+        eventually(lambda: len(gunicorn.writers()) > len(before), "HUP changes nothing")
+        with shmcache.attach(name, timeout=PATIENCE) as cache:
+            eventually(lambda: "namespaces" in cache, "it is not kept as it is wanted now")
         assert "stuck or stopped" in gunicorn.end()
     assert [] == left_behind(name)
 

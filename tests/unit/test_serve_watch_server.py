@@ -1,0 +1,223 @@
+"""A watch over HTTP: what ends it, what it costs, and what it never pretends (G25 to G27)."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+from served import Asked, pod, serving
+
+from shmcache import Resource, states
+from shmcache.serve.limits import Limits
+from shmcache.serve.server import Serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PATIENCE = 30.0
+Json = dict[str, Any]
+
+
+class Stream:
+    """A watch, read line by line."""
+
+    def __init__(self, asked: Asked, query: str, path: str = "/api/v1/pods") -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", asked.serve.port, timeout=30)
+        self._connection.request("GET", f"{path}?watch=1&{query}")
+        self.response = self._connection.getresponse()
+        self.headers = dict(self.response.getheaders())
+
+    def next(self) -> Json | None:
+        line = self.response.readline()
+        return json.loads(line) if line else None
+
+    def told(self) -> tuple[str, str]:
+        event = self.next()
+        assert event is not None
+        return event["type"], event["object"].get("metadata", {}).get("name", "")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.response.close()
+        self.close()
+
+
+@pytest.fixture
+def asked() -> Iterator[Asked]:
+    with serving({"pods": [pod(1)]}) as made:
+        yield made
+
+
+def until(asked: Asked, fact: Callable[[], bool]) -> None:
+    """Asks in the server's thread, until it is so."""
+    deadline = time.monotonic() + PATIENCE
+    while not asked.serve.call(fact):
+        assert time.monotonic() < deadline
+
+
+# ---- ends -------------------------------------------------------------------------------------
+
+
+def test_a_server_that_is_to_end_ends_its_watches_cleanly() -> None:
+    with serving({"pods": [pod(1)]}) as asked:
+        stream = Stream(asked, "resourceVersion=100")
+        until(asked, lambda: asked.serve.server.watches.count == 1)
+
+    assert stream.next() is None
+    stream.close()
+
+
+def test_the_client_of_a_cache_that_is_too_old_is_told_so() -> None:
+    serve = Serving(max_age=1000.0)
+    with serving({"pods": [pod(1)]}, serve) as asked:
+        asked.writer.note("pods", contact_ns=time.monotonic_ns())
+        with Stream(asked, "resourceVersion=100") as stream:
+            until(asked, lambda: asked.serve.server.watches.count == 1)
+            asked.serve.call(lambda: setattr(asked.serve.server.standing, "_max_age", -1.0))
+            event = stream.next()
+            over = stream.next()
+
+    assert event is not None
+    assert (event["type"], event["object"]["code"]) == ("ERROR", 503)
+    assert "last heard" in event["object"]["message"]
+    assert over is None
+
+
+def test_a_watch_ends_at_its_timeout_with_a_bookmark_before() -> None:
+    with serving({"pods": [pod(1)]}) as asked:
+        query = "resourceVersion=100&timeoutSeconds=1&allowWatchBookmarks=true"
+        with Stream(asked, query) as stream:
+            events = list(iter(stream.next, None))
+
+    assert {event["type"] for event in events} <= {"BOOKMARK"}
+    assert all(event["object"]["metadata"]["resourceVersion"] == "100" for event in events)
+
+
+def test_bookmarks_come_by_themselves_and_only_to_who_asked() -> None:
+    with (
+        serving({"pods": [pod(1)]}, Serving(bookmark_seconds=0.05)) as asked,
+        Stream(asked, "resourceVersion=100&allowWatchBookmarks=true") as marked,
+    ):
+        assert [marked.told() for _ in range(3)] == [("BOOKMARK", "")] * 3
+        with Stream(asked, "resourceVersion=100") as silent:
+            until(asked, lambda: asked.serve.server.watches.count == 2)
+            marked.told()
+            asked.apply(pod(2, version=101), "101")
+            assert silent.told() == ("ADDED", "p-0002")
+
+
+def test_a_head_request_opens_no_watch(asked: Asked) -> None:
+    answer = asked.get("/api/v1/pods?watch=1", method="HEAD")
+
+    assert (answer.code, answer.body) == (200, b"")
+    until(asked, lambda: asked.serve.server.watches.count == 0)
+
+
+# ---- what is not shown ------------------------------------------------------------------------
+
+
+def test_what_is_not_listed_yet_is_not_watched_either() -> None:
+    settings = {"resource": "pods", "kind": "Pod", "version": "v1", "namespaced": True}
+    with serving(resources=[Resource("pods", settings=settings)]) as asked:
+        asked.writer.set_state("pods", states.LISTING)
+        answer = asked.get("/api/v1/pods?watch=1&timeoutSeconds=1")
+
+    assert answer.code == 429
+    assert answer.headers["Retry-After"] == "1"
+
+
+def test_what_is_outside_of_the_scope_is_refused_in_words() -> None:
+    settings = {"resource": "pods", "kind": "Pod", "version": "v1", "namespaces": ["a", "b"]}
+    resource = Resource("pods", settings=settings)
+    with serving({"pods": [pod(1, "a")]}, resources=[resource]) as asked:
+        everywhere = asked.get("/api/v1/pods?watch=1")
+        elsewhere = asked.get("/api/v1/namespaces/c/pods?watch=1")
+        with Stream(asked, "", "/api/v1/namespaces/a/pods") as stream:
+            assert stream.told() == ("ADDED", "p-0001")
+
+    assert [everywhere.code, elsewhere.code] == [403, 403]
+    assert "the namespaces a, b" in everywhere.json["message"]
+
+
+# ---- slow clients -----------------------------------------------------------------------------
+
+
+def big(number: int, version: int) -> Json:
+    obj = pod(number, version=version)
+    obj["spec"]["note"] = f"{version}" * 20_000
+    return obj
+
+
+def test_a_client_that_reads_nothing_costs_its_limit_and_delays_nobody() -> None:
+    limits = Limits(backlog_bytes=100_000)
+    with serving({"pods": []}, Serving(limits=limits), ring_slots=4096) as asked:
+        deaf = socket.create_connection(("127.0.0.1", asked.serve.port))
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        request = (
+            b"GET /api/v1/pods?watch=1&resourceVersion=100 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        )
+        deaf.sendall(request)
+        with Stream(asked, "resourceVersion=100") as quick:
+            until(asked, lambda: asked.serve.server.watches.count == 2)
+            waits = 0
+            for version in range(101, 301):
+                asked.apply(big(version % 7, version), str(version))
+                event = quick.next()
+                assert event is not None
+                assert event["object"]["metadata"]["resourceVersion"] == str(version)
+                waits = max(waits, asked.serve.call(lambda: _backlog(asked)))
+        deaf.close()
+
+    assert 0 < waits < 100_000 + 2 * 62_000
+
+
+def _backlog(asked: Asked) -> int:
+    return max(connection.backlog for connection in asked.serve.server.connections)
+
+
+def test_a_client_that_reads_late_gets_everything_in_order() -> None:
+    limits = Limits(backlog_bytes=100_000)
+    room: Json = {"ring_slots": 4096, "ring_bytes": "64MiB", "arena_max": "512MiB"}
+    with (
+        serving({"pods": []}, Serving(limits=limits), **room) as asked,
+        Stream(asked, "resourceVersion=100") as late,
+    ):
+        until(asked, lambda: asked.serve.server.watches.count == 1)
+        for version in range(101, 301):
+            asked.apply(big(version % 7, version), str(version))
+        found = [late.next() for _ in range(200)]
+
+    versions = [event["object"]["metadata"]["resourceVersion"] for event in found if event]
+    assert versions == [str(version) for version in range(101, 301)]
+
+
+def test_an_unwatched_server_follows_nothing(asked: Asked) -> None:
+    with Stream(asked, "resourceVersion=100"):
+        until(asked, lambda: asked.serve.server.watches.count == 1)
+    until(asked, lambda: asked.serve.server.watches.count == 0)
+    server = asked.serve.server
+
+    assert asked.serve.call(lambda: not server.watches._channels)
+    until(asked, lambda: server.bell._relay is None)
+
+
+def test_many_watches_wake_by_one_descriptor_and_read_the_ring_once(asked: Asked) -> None:
+    streams = [Stream(asked, "resourceVersion=100") for _ in range(20)]
+    until(asked, lambda: asked.serve.server.watches.count == 20)
+    channels = asked.serve.call(lambda: len(asked.serve.server.watches._channels))
+    asked.apply(pod(1, version=101), "101")
+    told = [stream.told() for stream in streams]
+    for stream in streams:
+        stream.close()
+
+    assert channels == 1
+    assert told == [("MODIFIED", "p-0001")] * 20

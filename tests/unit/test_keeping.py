@@ -21,8 +21,10 @@ class Dying:
 
     def ended(self) -> bool:
         self.looks += 1
-        gunicorn._look()  # the signal's handler
-        return self.deaths > self.started
+        found = self.deaths > self.started
+        if found:
+            gunicorn._look()  # the signal's handler, before the answer is used
+        return found
 
     def renew(self) -> None:
         gunicorn._look()
@@ -34,7 +36,6 @@ def test_a_signal_in_the_middle_of_a_look_neither_loses_nor_doubles_a_start(
     deaths: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dying: Any = Dying(deaths)
-    dying.ended = _once_nested(dying)
     monkeypatch.setattr(gunicorn, "_master", os.getpid())
     monkeypatch.setattr(gunicorn, "_kept", {"web": dying})
 
@@ -42,17 +43,6 @@ def test_a_signal_in_the_middle_of_a_look_neither_loses_nor_doubles_a_start(
 
     assert deaths == dying.started
     assert [] == gunicorn._looks
-
-
-def _once_nested(dying: Dying) -> Any:
-    """Signals stop when nothing dies any more."""
-
-    def ended() -> bool:
-        if dying.deaths > dying.started:
-            return Dying.ended(dying)
-        return False
-
-    return ended
 
 
 def test_a_worker_never_looks(monkeypatch: pytest.MonkeyPatch) -> None:

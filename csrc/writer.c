@@ -116,6 +116,7 @@ void shmc_writer_begin(struct shmc_writer *writer, const struct shmc_writer_sett
     shmc_store_racy(&super->phase, SHMC_PHASE_IDLE);
     shmc_store_racy(&super->closed, 0);
     shmc_store_racy(&super->writer_pid, (uint64_t)getpid());
+    shmc_store_racy(&super->heartbeat_ns, shmc_monotonic_ns());
 }
 
 enum shmc_status shmc_writer_create(struct shmc_segment *data, struct shmc_segment *seats,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 
 from shmcache.errors import ShmCacheError
-from shmcache.metrics import CONTENT_TYPE, Meter
+from shmcache.metrics import CONTENT_TYPE, Meter, down
 from shmcache.observing import observe
 
 TYPE_CHECKING = False
@@ -102,8 +102,7 @@ class Endpoint:
             at = observe(cache)
         except ShmCacheError as error:
             if path == "/metrics":
-                text = f'# no metrics: {error}\nshmcache_up{{cache="{self._name or ""}"}} 0\n'
-                return Answer("200 OK", CONTENT_TYPE, text)
+                return Answer("200 OK", CONTENT_TYPE, down(self._name or "", str(error)))
             return _said([("cache", str(error))], path, verbose=True)
         checks = liveness(at) if path != "/readyz" else []
         checks += readiness(at) if path != "/livez" else []

@@ -130,6 +130,13 @@ def render(families: Families) -> str:
     return "".join(line for family in families.values() for line in family.lines())
 
 
+def down(name: str, why: str) -> str:
+    """What is said where there is no cache to look at: that it is down, and why, as a comment."""
+    found = Families()
+    found.gauge("shmcache_up", "Whether a writer lives and tends the cache.").add(0, cache=name)
+    return f"# {_escaped(why)}\n{render(found)}"
+
+
 # ---- what there is -------------------------------------------------------------------------------
 
 

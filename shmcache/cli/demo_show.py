@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import glob
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,18 +22,23 @@ import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
+from typing import Self
 
 import shmcache
+from shmcache.cli import demo_view
 from shmcache.cli.demo_objects import Churn, pods
+from shmcache.cli.gc import Sweep
+from shmcache.cli.screen import Screen
+from shmcache.locations import SharedMemory
 from shmcache.segments import Place
-from shmcache.settings import format_size
 from shmcache.testing import ApiServer
 
 BATCH = 20
 SHOW_SECONDS = 0.5
 PATIENCE = 60.0
-TITLES = "worker      pid     events  events/s   p50 µs   p99 µs    private  laps  running"
-NOTES = "lag: from the write at the API server to the worker's loop; private: beyond imports"
+PRINT_SECONDS = 5.0  # where there is no terminal
+PREFIX = "shmcache-demo-"
+_NAME = re.compile(r"demo-\d+")
 
 
 class Child:
@@ -48,14 +56,15 @@ class Child:
         for line in self.process.stdout or ():
             self.report = [int(word) for word in line.split()]
 
-    def row(self, number: int, seconds: float) -> str:
-        """Its line of the table; the rate is that since the last one."""
-        events, p50, p99, private, laps, running = self.report
+    def rate(self, seconds: float) -> float:
+        """Events a second since this was asked last."""
+        events = self.report[0]
         rate, self._shown = (events - self._shown) / seconds, events
-        return (
-            f"{number:>6} {self.process.pid:>8} {events:>10,} {rate:>9,.0f} {p50:>8,} {p99:>8,} "
-            f"{format_size(private << 10):>10} {laps:>5} {running:>8,}"
-        )
+        return rate
+
+    def forget_rate(self) -> None:
+        """The next rate is that of all the time."""
+        self._shown = 0
 
     def stop(self) -> None:
         """Ends the process, and waits for it."""
@@ -64,21 +73,6 @@ class Child:
         self._reader.join()
         if self.process.stdout is not None:
             self.process.stdout.close()
-
-
-class Screen:
-    """A table that is drawn over itself on a terminal, and one after another elsewhere."""
-
-    def __init__(self) -> None:
-        self._lines = 0
-
-    def show(self, lines: list[str]) -> None:
-        """Replaces what was shown last."""
-        if sys.stdout.isatty():
-            if self._lines:
-                print(f"\x1b[{self._lines}F\x1b[J", end="")
-            self._lines = len(lines)
-        print("\n".join(lines), flush=True)
 
 
 class Reflector:
@@ -108,6 +102,31 @@ class Reflector:
                 raise RuntimeError(f"the reflector ended:\n{file.read()}")
 
 
+class Dicts:
+    """What a process needs that keeps the same pods as dicts: measured, by one that does."""
+
+    def __init__(self, count: int) -> None:
+        command = [sys.executable, "-m", "shmcache.cli.demo_dicts", str(count)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._bytes: int | None = None
+
+    @property
+    def bytes(self) -> int | None:
+        """None as long as it is not known."""
+        if self._bytes is None and self._process.poll() == 0 and self._process.stdout:
+            self._bytes = int(self._process.stdout.read())
+        return self._bytes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
 class Stage:
     """All that takes part, once it is started."""
 
@@ -120,11 +139,14 @@ class Stage:
         self.server = stack.enter_context(ApiServer())
         for obj in objects:
             self.server.load("pods", without_version(obj))
-        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="shmcache-demo-"))
+        place = stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-"))
         name = f"demo-{os.getpid()}"
         self.reflector = Reflector(name, self.server.url, os.path.join(place, "log"))
         stack.callback(self.reflector.stop)
         self.cache = stack.enter_context(self._attach(name))
+        self.dicts = stack.enter_context(Dicts(options.pods))
+        self.made = 0
+        self.start = time.monotonic()
         self.children: list[Child] = []
         for _ in range(options.workers):
             self.children.append(Child(name))
@@ -142,6 +164,7 @@ class Stage:
 
     def change(self, count: int) -> None:
         """Some pods at the server; each carries the time."""
+        self.made += count
         for _ in range(0, count, BATCH):
             applied, deleted = self.churn.step(BATCH, time.monotonic_ns())
             for obj in deleted:
@@ -149,26 +172,8 @@ class Stage:
             for obj in applied:
                 self.server.load("pods", without_version(obj))
 
-    def header(self) -> list[str]:
-        """What the cache and the server say, and the table's titles."""
-        status = self.cache["pods"].status
-        asked = self.server.requests
-        age = "never" if status.age is None else f"{status.age:.1f} s ago"
-        return [
-            (
-                f"shmcache demo: {status.objects:,} pods, {format_size(self.json_bytes)} of JSON, "
-                f"in {format_size(self._shared())} that {self.options.workers} workers share"
-            ),
-            (
-                f"reflector pid {self.reflector.process.pid}: {status.state}, heard {age}, "
-                f"{status.counters['events']:,} events; the server was asked for "
-                f"{asked['list', 'pods']} lists and {asked['watch', 'pods']} watches"
-            ),
-            "",
-            TITLES,
-        ]
-
-    def _shared(self) -> int:
+    def shared(self) -> int:
+        """Bytes of memory that DATA takes."""
         place = Place(self.cache.name)
         fd = place.open_data(place.current().data)
         try:
@@ -184,21 +189,22 @@ def without_version(obj: dict[str, object]) -> dict[str, object]:
     return {**obj, "metadata": metadata}
 
 
-def work(stage: Stage) -> None:
-    """Changes pods at the rate wanted, and shows the table now and then."""
-    options, screen, start = stage.options, Screen(), time.monotonic()
+def work(stage: Stage, screen: Screen) -> None:
+    """Changes pods at the rate wanted, and shows what comes of it."""
+    options, start = stage.options, time.monotonic()
     shown, done = start, 0
+    every = SHOW_SECONDS if screen.live else PRINT_SECONDS
     while (now := time.monotonic()) < start + options.seconds:
         stage.reflector.check()
         while done < (now - start) * options.rate and time.monotonic() < now + SHOW_SECONDS:
             stage.change(BATCH)
             done += BATCH
-        if now >= shown + SHOW_SECONDS:
-            rows = [child.row(n, now - shown) for n, child in enumerate(stage.children, 1)]
-            left = f"ends in {start + options.seconds - now:.0f} s, or with ctrl-C"
-            screen.show([*stage.header(), *rows, "", NOTES, left])
+        if now >= shown + every:
+            left = start + options.seconds - now
+            screen.draw(demo_view.picture(stage, screen, now - shown, left))
             shown = now
-        time.sleep(BATCH / options.rate / 2)
+        if screen.wait(BATCH / options.rate / 2):
+            return
 
 
 def _terminated(_signal: int, _frame: FrameType | None) -> None:
@@ -209,19 +215,41 @@ def _terminated(_signal: int, _frame: FrameType | None) -> None:
 def _interruptible() -> Iterator[None]:
     """Whatever comes while everything is being ended does not end the ending."""
     signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGHUP, _terminated)  # its terminal was closed
     try:
         yield
     except KeyboardInterrupt:
         print()
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def show(options: argparse.Namespace) -> int:
     """The whole demo; its exit status."""
+    sweep()
     with contextlib.ExitStack() as stack, _interruptible():
         print(f"shmcache demo: an API server gets {options.pods:,} pods …", flush=True)
-        work(Stage(options, stack))
+        stage = Stage(options, stack)
+        screen = Screen()
+        try:
+            with screen:
+                work(stage, screen)
+        finally:
+            print("\n".join(demo_view.picture(stage, screen, time.monotonic() - stage.start, 0)))
     print("done: nothing was left behind")
     return 0
+
+
+def sweep() -> None:
+    """Removes what a demo left that was killed in the middle: what nobody holds by a lock."""
+    Sweep(SharedMemory(), older=0).run(lambda name: _NAME.fullmatch(name) is not None, _silent)
+    for path in glob.glob(os.path.join(tempfile.gettempdir(), f"{PREFIX}*")):
+        pid = path.rpartition(PREFIX)[2].partition("-")[0]
+        if pid.isdecimal() and not os.path.exists(f"/proc/{pid}"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _silent(_text: str) -> None:
+    pass

@@ -20,6 +20,7 @@ from shmcache.settings import format_size
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
 HELP = "Removes caches that crashed and that nobody reads; never what lives."
 _FILE = re.compile(
@@ -45,44 +46,57 @@ def run(options: argparse.Namespace) -> int:
 
 def _gc(options: argparse.Namespace) -> int:
     location = Directory(options.directory) if options.directory else SharedMemory()
-    families: dict[str, list[str]] = {}
-    for file in location.names("shmcache-v"):
-        match = _FILE.fullmatch(file)
-        if match is not None and options.cache in {None, match["name"]}:
-            families.setdefault(match[1], []).append(file)
-    freed = failed = 0
-    for stem, files in families.items():
-        try:
-            freed += _family(location, stem, files, options)
-        except PermissionError:
-            failed += 1
-            print(f"{stem}: kept, it belongs to another user")
+    swept = Sweep(location, older=options.older, dry_run=options.dry_run)
+    swept.run(lambda name: options.cache in {None, name}, print)
     what = "would be freed" if options.dry_run else "freed"
-    print(f"{format_size(freed)} {what}" if families else "there is nothing")
-    return WRONG if failed else DONE
+    print(f"{format_size(swept.freed)} {what}" if swept.seen else "there is nothing")
+    return WRONG if swept.failed else DONE
 
 
-def _family(location: Directory, stem: str, files: list[str], options: argparse.Namespace) -> int:
-    """Removes the files of one cache, if it is left over; the bytes that this frees."""
-    lock = _lock_writer(location, stem)
-    if lock == -1:
-        print(f"{stem}: lives, its writer holds the lock")
-        return 0
-    try:
-        kept = _why_kept(location, files, options.older)
-        if kept:
-            print(f"{stem}: kept, {kept}")
-            return 0
-        freed = sum(_blocks(location, file) for file in files)
-        if not options.dry_run:
-            for file in sorted(files, key=lambda file: file.endswith(".lock")):  # the lock at last
-                location.unlink(file)
-        verb = "would be removed" if options.dry_run else "removed"
-        print(f"{stem}: {verb}, nobody has it: {len(files)} files, {format_size(freed)}")
-        return freed
-    finally:
-        if lock is not None:
-            os.close(lock)
+class Sweep:
+    """One way through the caches of a place."""
+
+    def __init__(self, location: Directory, *, older: float = 60, dry_run: bool = False) -> None:
+        self.freed = self.failed = self.seen = 0
+        self._location = location
+        self._older = older
+        self._dry_run = dry_run
+
+    def run(self, wanted: Callable[[str], bool], say: Callable[[str], object]) -> None:
+        """Looks at each cache whose name is wanted; says what becomes of it."""
+        families: dict[str, list[str]] = {}
+        for file in self._location.names("shmcache-v"):
+            match = _FILE.fullmatch(file)
+            if match is not None and wanted(match["name"]):
+                families.setdefault(match[1], []).append(file)
+        for stem, files in families.items():
+            self.seen += 1
+            try:
+                say(f"{stem}: {self._family(stem, files)}")
+            except PermissionError:
+                self.failed += 1
+                say(f"{stem}: kept, it belongs to another user")
+
+    def _family(self, stem: str, files: list[str]) -> str:
+        """Removes the files of one cache, if it is left over; what became of it."""
+        location = self._location
+        lock = _lock_writer(location, stem)
+        if lock == -1:
+            return "lives, its writer holds the lock"
+        try:
+            kept = _why_kept(location, files, self._older)
+            if kept:
+                return f"kept, {kept}"
+            size = sum(_blocks(location, file) for file in files)
+            if not self._dry_run:
+                for file in sorted(files, key=lambda file: file.endswith(".lock")):  # at last
+                    location.unlink(file)
+            self.freed += size
+            verb = "would be removed" if self._dry_run else "removed"
+            return f"{verb}, nobody has it: {len(files)} files, {format_size(size)}"
+        finally:
+            if lock is not None:
+                os.close(lock)
 
 
 def _lock_writer(location: Directory, stem: str) -> int | None:

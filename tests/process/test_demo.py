@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -73,3 +75,25 @@ def test_the_workers_of_a_killed_demo_end() -> None:
             time.sleep(0.05)
     for file in left_behind(demo.pid):
         SharedMemory().unlink(file)
+
+
+@pytest.mark.slow
+def test_what_a_demo_left_that_was_killed_with_all_its_processes_goes_with_the_next_start() -> None:
+    command = [sys.executable, "-m", "shmcache", "demo", *QUICK, "--seconds", "60"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        start_new_session=True,
+    ) as demo:  # fmt: skip
+        assert demo.stdout is not None
+        while not demo.stdout.readline().startswith("worker"):
+            pass
+        os.killpg(demo.pid, signal.SIGKILL)
+        demo.wait()
+    assert [] != left_behind(demo.pid)
+
+    with start(1) as after:
+        _, err = after.communicate(timeout=60)
+
+    assert (0, "") == (after.returncode, err)
+    assert [] == left_behind(demo.pid)
+    assert not list(Path(tempfile.gettempdir()).glob(f"shmcache-demo-{demo.pid}-*"))

@@ -1,0 +1,349 @@
+"""Invariant tested: any one process tells of all of them; probes say what a person would say."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shmcache
+from shmcache import metrics
+from shmcache.endpoint import Served, parse
+from shmcache.health import Endpoint
+from shmcache.testing import ApiServer
+
+prometheus = pytest.importorskip(
+    "prometheus_client", reason="needs prometheus_client: pip install prometheus_client"
+)
+from prometheus_client.parser import text_string_to_metric_families  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PATIENCE = 60.0
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture
+def name() -> str:
+    return f"metrics-{os.getpid()}"
+
+
+@pytest.fixture
+def writer(name: str) -> Iterator[shmcache.Writer]:
+    with shmcache.Writer(name, resources=["pods", "widgets.example.com/v1"]) as made:
+        made.apply("pods", [{"metadata": {"name": f"p-{n}", "namespace": "x"}} for n in range(7)])
+        made.set_state("pods", 2, "12345678901234567")
+        made.note("pods", contact_ns=time.monotonic_ns(), lists=2, watches=3, events=5, bytes=900)
+        yield made
+
+
+@pytest.fixture
+def cache(writer: shmcache.Writer, name: str) -> Iterator[shmcache.Cache]:
+    del writer
+    with shmcache.attach(name) as attached:
+        yield attached
+
+
+def samples(text: str) -> Samples:
+    """What Prometheus would read, by its own parser; each sample once."""
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
+        assert family.type in {"counter", "gauge", "summary"}, family
+        assert family.documentation
+        for sample in family.samples:
+            key = (sample.name, frozenset(sample.labels.items()))
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+def value(found: Samples, metric: str, **labels: str) -> float:
+    """The one sample of this name with these labels among others."""
+    fits = [
+        number
+        for (name, has), number in found.items()
+        if name == metric and set(labels.items()) <= has
+    ]
+    assert 1 == len(fits), (metric, labels, fits)
+    return fits[0]
+
+
+def test_what_the_server_told_is_under_client_gos_names(cache: shmcache.Cache) -> None:
+    found = samples(metrics.Meter(cache).text())
+
+    assert 2 == value(found, "reflector_lists_total", name="pods")
+    assert 3 == value(found, "reflector_watches_total", name="pods")
+    assert 345678901234567 == value(found, "reflector_last_resource_version", name="pods")
+    assert 5 == value(found, "shmcache_resource_events_total", resource="pods")
+    assert 7 == value(found, "shmcache_resource_objects", resource="pods")
+    assert 1 == value(found, "shmcache_resource_state", resource="pods", state="synced")
+    assert 0 == value(found, "shmcache_resource_state", resource="pods", state="stale")
+    assert PATIENCE > value(found, "shmcache_resource_age_seconds", resource="pods")
+    assert 0 < value(found, "shmcache_resource_bytes", resource="pods", kind="values")
+    assert 1 == value(found, "shmcache_up")
+    assert 1 == value(found, "shmcache_verified")
+
+
+def test_a_name_with_quotes_and_newlines_stays_one_label() -> None:
+    families = metrics.Families()
+    families.gauge("odd", "of\nseveral \\ lines").add(1.5, label='a"b\\c\nd')
+
+    assert {("odd", frozenset({("label", 'a"b\\c\nd')})): 1.5} == samples(metrics.render(families))
+
+
+FOLLOWER = """
+import sys, shmcache
+cache = shmcache.attach(sys.argv[1])
+cursor = cache.follow(["pods"])
+print("ready", flush=True)
+sys.stdin.readline()
+print(len(cursor.take()), flush=True)
+sys.stdin.readline()
+cache.wait(cursor, 0.01)
+cursor.take()
+print("rested", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_lag_of_a_worker_is_seen_from_any_other_process(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", FOLLOWER, cache.name], cwd=ROOT, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as worker:  # fmt: skip
+        assert worker.stdout is not None
+        assert worker.stdin is not None
+        pid = str(worker.pid)
+        assert "ready\n" == worker.stdout.readline()
+        meter = metrics.Meter(cache)
+
+        for number in range(5):
+            writer.apply("pods", [{"metadata": {"name": f"q-{number}", "namespace": "x"}}])
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+        assert "5\n" == worker.stdout.readline()
+        behind = samples(meter.text())
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+        assert "rested\n" == worker.stdout.readline()
+        rested = samples(meter.text())
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+
+    assert 5 == value(behind, "shmcache_worker_lag_deltas", pid=pid)  # taken, not dealt with
+    assert 0 == value(rested, "shmcache_worker_lag_deltas", pid=pid)
+    assert 5 == value(rested, "shmcache_worker_taken_total", pid=pid)
+    assert 0 == value(rested, "shmcache_worker_lapped_total", pid=pid)
+    gone = samples(meter.text())
+    assert not [key for key in gone if ("pid", pid) in key[1]]
+
+
+def test_queues_are_told_under_client_gos_names(cache: shmcache.Cache) -> None:
+    queue = cache.queue("deployments.apps")
+    queue.add("a/b")
+    queue.add("a/c")
+    taken = queue.get(PATIENCE)
+
+    found = samples(metrics.Meter(cache).text())
+
+    assert 1 == value(found, "workqueue_depth", name="deployments.apps")
+    assert 2 == value(found, "workqueue_adds_total", name="deployments.apps")
+    assert 1 == value(found, "workqueue_queue_duration_seconds_count", name="deployments.apps")
+    assert 0 <= value(found, "workqueue_unfinished_work_seconds", name="deployments.apps")
+    assert taken is not None
+    queue.done(taken)
+
+
+def test_a_collector_says_the_same_in_a_registry(cache: shmcache.Cache) -> None:
+    registry = prometheus.CollectorRegistry()
+    registry.register(metrics.Collector(cache))
+
+    theirs = samples(prometheus.generate_latest(registry).decode())
+    ours = samples(metrics.Meter(cache).text())
+
+    assert set(ours) == set(theirs)
+
+
+# ---- probes --------------------------------------------------------------------------------------
+
+
+def asked(endpoint: Endpoint, path: str, query: str = "") -> tuple[int, str]:
+    answer = endpoint.answer(path, query)
+    return int(answer.status_line[:3]), answer.body.decode()
+
+
+def test_ready_needs_every_first_list_and_names_what_is_missing(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    endpoint = Endpoint(cache=cache)
+    writer.set_state("widgets.example.com/v1", 1, reason="first list")
+
+    status, text = asked(endpoint, "/readyz")
+
+    assert 503 == status
+    assert "[-]widgets.example.com/v1 failed: listing: first list\nreadyz check failed\n" == text
+    assert (200, "ok") == asked(endpoint, "/livez")
+    writer.set_state("widgets.example.com/v1", 0, reason="the server has no such resource")
+    assert (200, "ok") == asked(endpoint, "/readyz")
+    writer.set_state("pods", 4, reason="silence")
+    assert "[-]pods failed: stale for 0 s: silence" in asked(endpoint, "/healthz")[1]
+    assert "[+]writer ok" in asked(endpoint, "/healthz", "verbose")[1]
+    assert 404 == asked(endpoint, "/")[0]
+
+
+def test_before_there_is_a_cache_probes_fail_and_metrics_say_down(name: str) -> None:
+    endpoint = Endpoint(name)
+
+    assert 503 == asked(endpoint, "/readyz")[0]
+    status, text = asked(endpoint, "/metrics")
+    assert 200 == status
+    assert 0 == value(samples(text), "shmcache_up", cache=name)
+
+
+class Run:
+    """`shmcache run --metrics`, and where it says that it serves them."""
+
+    def __init__(self, name: str, server: ApiServer, address: str) -> None:
+        command = [sys.executable, "-m", "shmcache", "run", "pods", "--name", name]
+        command += ["--server", server.url, "--metrics", address]
+        self.process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        self.lines: list[str] = []
+        for line in self.process.stderr:
+            self.lines.append(line)
+            found = re.search(r"metrics and probes: (\S+)", line)
+            if found:
+                break
+        else:
+            raise AssertionError("".join(self.lines))
+        self.url = found[1]
+        self._rest = threading.Thread(target=self.process.stderr.read)
+        self._rest.start()
+
+    def get(self, path: str) -> tuple[int, str]:
+        if self.url.startswith("/"):
+            connection = http.client.HTTPConnection("localhost", timeout=PATIENCE)
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.settimeout(PATIENCE)
+            connection.sock.connect(self.url)
+        else:
+            where = self.url.removeprefix("http://")
+            connection = http.client.HTTPConnection(where, timeout=PATIENCE)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def until(self, path: str, status: int) -> str:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            found, text = self.get(path)
+            if found == status:
+                return text
+            assert time.monotonic() < deadline, (found, text)
+            time.sleep(0.05)
+
+    def end(self) -> int:
+        self.process.terminate()
+        status = self.process.wait(PATIENCE)
+        self._rest.join()
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+        return status
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["127.0.0.1:0", "unix"])
+def test_run_serves_metrics_and_probes(name: str, where: str, tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/metrics" if where == "unix" else where
+    with ApiServer(seed=1) as server:
+        server.load("pods", {"metadata": {"name": "web-0", "namespace": "default"}})
+        run = Run(name, server, address)
+        try:
+            assert "ok" == run.until("/readyz", 200)
+            assert (200, "ok") == run.get("/livez")
+            found = samples(run.get("/metrics")[1])
+            assert 1 == value(found, "shmcache_resource_objects", resource="pods")
+            assert 1 == value(found, "shmcache_workers")  # the endpoint itself
+            assert 404 == run.get("/secrets")[0]
+        finally:
+            assert 0 == run.end()
+    assert not os.path.exists(f"{tmp_path}/metrics")
+
+
+@pytest.mark.slow
+def test_a_writer_that_stands_still_fails_the_probe_of_another_process(name: str) -> None:
+    with ApiServer(seed=1) as server:
+        run = Run(name, server, "127.0.0.1:0")
+        try:
+            run.until("/readyz", 200)
+            with shmcache.attach(name, timeout=PATIENCE) as cache:
+                endpoint = Endpoint(cache=cache)
+                os.kill(run.process.pid, signal.SIGSTOP)
+                deadline = time.monotonic() + PATIENCE
+                while asked(endpoint, "/livez")[0] == 200:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
+                text = asked(endpoint, "/livez")[1]
+                os.kill(run.process.pid, signal.SIGCONT)
+                while asked(endpoint, "/livez")[0] != 200:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
+        finally:
+            run.end()
+
+    assert re.search(r"writer failed: pid \d+ tended the cache .* ago: it stands still", text)
+
+
+def test_the_socket_of_a_killed_process_is_taken_over_and_a_living_ones_is_not(
+    cache: shmcache.Cache, tmp_path: Path
+) -> None:
+    path = f"{tmp_path}/s"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(path)
+    served = Served(f"unix:{path}", Endpoint(cache.name))
+
+    with pytest.raises(OSError, match="somebody listens"):
+        Served(f"unix:{path}", Endpoint(cache.name))
+    served.close()
+
+
+@pytest.mark.parametrize("text", ["9090", "host:", "host:x", "host:99999"])
+def test_an_address_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="ADDRESS:PORT"):
+        parse(text)
+
+
+def test_wsgi_and_asgi_answer_the_same(cache: shmcache.Cache) -> None:
+    started: list[Any] = []
+    body = b"".join(
+        metrics.wsgi_app(cache.name)({"PATH_INFO": "/livez"}, lambda *said: started.append(said))
+    )
+    sent: list[Any] = []
+
+    async def ask() -> None:
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "path": "/livez", "query_string": b""}
+        await metrics.asgi_app(cache.name)(scope, None, send)
+
+    asyncio.run(ask())
+
+    assert ("200 OK", b"ok") == (started[0][0], body)
+    assert (200, b"ok") == (sent[0]["status"], sent[1]["body"])

@@ -6,7 +6,6 @@ was filled by a program), the usual resources are known by name, others by their
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -93,18 +92,17 @@ class Catalogue:
         self._served, self.unknown = served, tuple(unknown)
 
     def _serve(self, root: Any, number: int, name: str) -> Served | None:
-        text = root.record(number)["settings"]
+        settings = root.record(number)["settings"] or {}
         known, found = self._known.get(name, (None, None))
-        if found is not None and known == text:
+        if found is not None and known == settings:
             return found
-        settings: dict[str, Any] = json.loads(text) if text else {}
         declared = _declared(settings)
         kind = declared or _BUILTIN.get(name) or _CALLED.get(name) or _seen(root, number, name)
         if kind is None:
             return None
         scope = Scope.read(settings) if SAID in settings else UNKNOWN
         made = Served(name, kind, scope)
-        self._known[name] = (text, made)
+        self._known[name] = (settings, made)
         return made
 
 

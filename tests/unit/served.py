@@ -40,7 +40,7 @@ class Asked:
         self.cache = cache
         self.serve = serve
 
-    def get(self, path: str, method: str = "GET", body: bytes = b"", **headers: str) -> Answer:
+    def get(self, path: str, method: str = "GET", body: bytes = b"", /, **headers: str) -> Answer:
         """One request on a connection of its own; names of headers with _ for -."""
         connection = http.client.HTTPConnection("127.0.0.1", self.serve.port, timeout=30)
         try:

@@ -68,7 +68,7 @@ def test_other_namespaces_than_those_that_are_cached_are_refused_by_name() -> No
 ])  # fmt: skip
 def test_more_than_what_is_selected_is_refused(scope: dict[str, str], asked_for: str) -> None:
     words = next(iter(scope.values()))
-    with scoped(**scope) as asked:
+    with scoped(None, **scope) as asked:
         assert asked.names(f"{PODS}?{asked_for}") == ["p-0001"]
         assert asked.names(f"{PODS}?{asked_for},metadata.name!=x") == ["p-0001"]
         refused(asked, PODS, words)

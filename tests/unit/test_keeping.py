@@ -68,6 +68,7 @@ def test_the_hooks_are_those_of_gunicorn_and_start_nothing_by_themselves() -> No
     del os.environ["SHMCACHE_NAME"]
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 def test_a_keeper_of_root_becomes_the_workers_user() -> None:
     child = os.fork()

@@ -15,6 +15,9 @@ from shmcache.locations import SharedMemory
 from shmcache.segments import PREFIX, Place
 from shmcache.testing import ApiServer
 
+# Pages fork, too.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 NAME = "web"
 """Of the cache of every page."""

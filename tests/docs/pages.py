@@ -24,12 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from workers import PATIENCE
-
 from shmcache.engine import configuration
 from shmcache.testing import ApiServer
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+PATIENCE = 60.0
 NOTED = ("python3", "pip", "docker", "systemctl", "useradd", "sudo", "mount", "sysctl")
 _BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"# ([\w./-]+\.(?:py|toml))\n")

@@ -111,7 +111,10 @@ def _bytes() -> Figures:
 def _instructions() -> Figures:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         nothing, *counts = pool.map(_counted, ("nothing", *OPERATIONS))
-    return {each: (count - nothing) / TIMES for each, count in zip(OPERATIONS, counts, strict=True)}
+    return {
+        each: (count - nothing) / times
+        for (each, times), count in zip(OPERATIONS.items(), counts, strict=True)
+    }
 
 
 def _counted(operation: str) -> int:

@@ -45,7 +45,7 @@ OUT ?= build/$(VARIANT)
 CORE_OBJECTS := $(patsubst csrc/%.c,$(OUT)/core/%.o,$(CORE))
 SHARED_OBJECTS := $(patsubst tests/c/%.c,$(OUT)/shared/%.o,$(C_SHARED))
 
-.PHONY: help build test c-test fuzz mutants spin lint format check chaos soak queue-campaign bench demo packages matrix stress clean
+.PHONY: help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak queue-campaign bench demo packages matrix stress clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -129,18 +129,38 @@ stress: ## the same for a minute each, and the mutants
 	$(MAKE) --no-print-directory mutants
 
 FUZZ_SECONDS ?= 60
-FUZZ_FLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer,address,undefined \
-              -fno-sanitize-recover=all
+FUZZ_FLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 FUZZ := build/fuzz
 
-$(FUZZ)/fuzz_json: tests/fuzz/fuzz_json.c tests/c/core_fixture.c $(CORE) $(HEADERS)
-	@mkdir -p $(@D)/corpus
-	clang $(CFLAGS_ALL) $(FUZZ_FLAGS) $(filter %.c,$^) -o $@
+FUZZERS := json data seats
+FUZZ_OBJECTS := $(patsubst csrc/%.c,$(FUZZ)/core/%.o,$(CORE)) $(FUZZ)/core_fixture.o
+FUZZ_MAX_json := 16384
+FUZZ_MAX_data := 1024
+FUZZ_MAX_seats := 4096
+FUZZ_DICT_json := -dict=tests/fuzz/json.dict
 
-fuzz: $(FUZZ)/fuzz_json ## texts from the wire, whatever they are; FUZZ_SECONDS=60
-	cp tests/fuzz/seeds/* $(FUZZ)/corpus/
-	$(FUZZ)/fuzz_json -verbosity=0 -print_final_stats=1 -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -timeout=20 -rss_limit_mb=1024 \
-	    -dict=tests/fuzz/json.dict -artifact_prefix=$(FUZZ)/ $(FUZZ)/corpus
+$(FUZZ)/core/%.o: csrc/%.c $(HEADERS)
+	@mkdir -p $(@D)
+	clang $(CFLAGS_ALL) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -c $< -o $@
+
+$(FUZZ)/core_fixture.o: tests/c/core_fixture.c $(HEADERS)
+	@mkdir -p $(@D)
+	clang $(CFLAGS_ALL) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -c $< -o $@
+
+$(FUZZ)/fuzz_%: tests/fuzz/fuzz_%.c $(FUZZ_OBJECTS)
+	clang $(CFLAGS_ALL) $(FUZZ_FLAGS) -fsanitize=fuzzer $^ -o $@
+
+fuzz-%: $(FUZZ)/fuzz_%
+	@mkdir -p $(FUZZ)/corpus-$*
+	cp tests/fuzz/seeds/$*/* $(FUZZ)/corpus-$*/
+	$(FUZZ)/fuzz_$* -verbosity=0 -print_final_stats=1 -max_total_time=$(FUZZ_SECONDS) \
+	    -max_len=$(FUZZ_MAX_$*) -timeout=20 -rss_limit_mb=1024 $(FUZZ_DICT_$*) \
+	    -artifact_prefix=$(FUZZ)/ $(FUZZ)/corpus-$*
+
+fuzz: $(addprefix fuzz-,$(FUZZERS)) ## texts from the wire, DATA and SEATS, whatever stands there; FUZZ_SECONDS=60 each
+
+fuzz-long: ## the same for two hours each
+	$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=7200
 
 CHAOS ?= --seconds 600 --writes 200000
 SOAK ?= --watches 1000 --seconds 300

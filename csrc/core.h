@@ -36,6 +36,22 @@ void shmc_list_free(struct shmc_heap *heap, struct shmc_list *list);
 /* How long the file is now (it may have grown since it was mapped); 0 if that cannot be told. */
 uint64_t shmc_segment_bytes(const struct shmc_segment *segment);
 
+/* What a fault in a guarded map needs (process.c; both may run in a signal's handler): the file as
+ * long again as the map; memory of our own in place of one page, where there is no more. */
+bool shmc_file_lengthen(int fd, uint64_t size);
+bool shmc_page_replace(uint8_t *base, uint64_t offset);
+/* The file again where pages were replaced. */
+enum shmc_status shmc_segment_remap(const struct shmc_segment *segment);
+
+/* ---- process.c ----------------------------------------------------------------------------- */
+
+/* From now on a fault in this writable map, because somebody truncated its file, does no harm: it
+ * reads as zeros. Until unguard, which comes before the map goes away. LIMIT: too many. */
+enum shmc_status shmc_guard(const struct shmc_segment *segment);
+void shmc_unguard(const struct shmc_segment *segment);
+/* Whether pages of the map are memory of our own since the last call. */
+bool shmc_guard_replaced(const struct shmc_segment *segment);
+
 /* ---- reader.c: pinned roots ----------------------------------------------------------- */
 
 #define SHMC_COUNTED_PINS (SHMC_PINS - 1) /* of a seat: one slot is the quick pin's */
@@ -54,6 +70,7 @@ struct shmc_reader {
     struct shmc_seat *seat;
     uint64_t seat_index, incarnation;
     int seat_fd; /* a description of its own; holds the seat's lock */
+    struct shmc_segment guarded; /* SEATS, as process.c knows it; base NULL: no seat */
     const uint64_t *fork_word;
     pthread_mutex_t lock; /* pins below, and the sleepers of wake.c */
     struct {
@@ -153,6 +170,9 @@ struct shmc_pin_list {
 void shmc_seats_pins(const struct shmc_segment *seats, uint64_t seat_count,
                      const struct shmc_super *super, struct shmc_pin_list *list);
 void shmc_pin_list_add(struct shmc_pin_list *list, uint64_t pin, uint64_t seat);
+/* Whether somebody wiped or truncated SEATS, or spoilt its header. Then it is written anew, what it
+ * still says of its owners stays, and everybody is woken to announce anew. */
+bool shmc_seats_mend(const struct shmc_segment *seats, uint64_t seat_count, uint64_t instance);
 /* Frees the seats of the dead: those in use whose lock can be taken through lock_fd, which is an
  * open file description that serves nothing else. Returns how many. */
 uint64_t shmc_seats_reap(const struct shmc_segment *seats, uint64_t seat_count, int lock_fd);

@@ -40,13 +40,20 @@ enum shmc_status shmc_data_end(const struct shmc_segment *data)
 enum shmc_status shmc_seats_end(const struct shmc_segment *seats)
 {
     uint64_t instance;
+    enum shmc_status status = SHMC_CORRUPT;
 
-    if (!seats->writable || shmc_segment_bytes(seats) < seats->max_size ||
-        shmc_seats_check_header(seats, &instance) != SHMC_OK)
-        return SHMC_CORRUPT;
-    shmc_fence_full(); /* N1 */
-    shmc_seats_wake_all(seats, shmc_seats_count(seats));
-    return SHMC_OK;
+    if (!seats->writable || shmc_segment_bytes(seats) < seats->max_size)
+        return status;
+    const enum shmc_status guarded = shmc_guard(seats);
+    if (guarded != SHMC_OK)
+        return guarded;
+    if (shmc_seats_check_header(seats, &instance) == SHMC_OK) {
+        shmc_fence_full(); /* N1 */
+        shmc_seats_wake_all(seats, shmc_seats_count(seats));
+        status = SHMC_OK;
+    }
+    shmc_unguard(seats);
+    return status;
 }
 
 int shmc_reader_over(const struct shmc_reader *reader)

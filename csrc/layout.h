@@ -43,7 +43,8 @@
  *        | seat 0: semaphore, interests | display | pins[16]            |
  *        | seat 1 ...                                                   |
  *        +--------------------------------------------------------------+
- *   Seat i is held by an open-file-description lock on byte i of the file.
+ *   Seat i is held by an open-file-description lock on byte i of the file. Anybody may truncate the
+ *   file: process.c makes it long again, and the writer writes the header and the marks anew.
  *
  * QUEUE (one file for each named queue: its workers map it read-write, the writer never)
  *
@@ -283,7 +284,8 @@ struct shmc_seat {
     shmc_atomic incarnation;
     shmc_atomic in_use; /* 1 from claim to leave; the lock is the truth */
     shmc_atomic progress; /* as interest: whose state or version is waited for */
-    shmc_atomic reserved1[3];
+    shmc_atomic mark; /* the instance of SEATS, by the writer; else somebody wiped this */
+    shmc_atomic reserved1[2];
     /* For display only: written by the seat's owner. */
     shmc_atomic pid;
     shmc_atomic claimed_ns;

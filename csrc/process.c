@@ -1,8 +1,8 @@
 /*
- * process.c - what must happen at fork.
+ * process.c - what must happen at fork, and when a file is truncated under its map.
  *
- * The only file with process-wide state, because fork() is a fact about the process:
- * a handle cannot tell from its own memory that it was copied into a child.
+ * The only file with process-wide state, because fork() and signals are facts about the
+ * process: a handle cannot tell from its own memory that it was copied into a child.
  *
  *   fork word    A page that the kernel wipes in every child (MADV_WIPEONFORK), whoever
  *                forked and how. It holds 1 here; a handle keeps a pointer to it, and
@@ -15,6 +15,13 @@
  *
  *   parent       What serves a parent ends with it, whatever ends the parent: the kernel
  *                sends the signal when the thread that forked is gone.
+ *
+ *   guard        Whoever may write SEATS may truncate it, and the next access of anybody else is
+ *                SIGBUS. The handler makes the file long again and returns: the access is tried
+ *                anew and finds zeros. Where there is no memory for that, a page of our own takes
+ *                its place. So the access itself costs nothing, whichever thread makes it. A fault
+ *                anywhere else goes to whoever handled SIGBUS before us. Whoever installs a
+ *                handler later and does not pass it on takes the guard away.
  *
  * There is no mutex here, so a fork at any moment finds consistent state: words change
  * by one exchange each. The child's handler runs between fork() and the first line of
@@ -126,4 +133,117 @@ enum shmc_status shmc_die_with_parent(int parent)
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
         return SHMC_SYSTEM;
     return getppid() == parent ? SHMC_OK : SHMC_CLOSED;
+}
+
+/* ---- the guard -------------------------------------------------------------------------------- */
+
+#define GUARDED 256u
+
+static struct guarded {
+    _Atomic(uint8_t *) base; /* NULL = free; TAKEN = being filled */
+    _Atomic uint64_t size;
+    _Atomic int fd;
+    atomic_bool replaced;
+} guarded[GUARDED];
+static uint8_t taken; /* its address: a base that no map has */
+
+static pthread_once_t guard_once = PTHREAD_ONCE_INIT;
+static int guard_error;
+static struct sigaction before_us;
+static atomic_bool passed_on; /* once: then the default ends the process */
+
+static bool mend(uint8_t *address)
+{
+    for (unsigned i = 0; i < GUARDED; i++) {
+        uint8_t *base = atomic_load(&guarded[i].base);
+        const uint64_t size = atomic_load(&guarded[i].size);
+
+        if (base == NULL || base == &taken || address < base || address >= base + size)
+            continue;
+        if (shmc_file_lengthen(atomic_load(&guarded[i].fd), size))
+            return true;
+        atomic_store(&guarded[i].replaced, true); /* long enough, or not to be lengthened */
+        return shmc_page_replace(base, (uint64_t)(address - base));
+    }
+    return false;
+}
+
+static void pass_on(int number, siginfo_t *info, void *context)
+{
+    const bool again = atomic_exchange(&passed_on, true);
+    const bool theirs = !again && before_us.sa_handler != SIG_DFL && before_us.sa_handler != SIG_IGN;
+
+    if (theirs && (before_us.sa_flags & SA_SIGINFO) != 0) {
+        before_us.sa_sigaction(number, info, context);
+    } else if (theirs) {
+        before_us.sa_handler(number);
+    } else {
+        signal(number, SIG_DFL);
+        if (info->si_code <= 0) /* it was sent: the access will not happen again */
+            raise(number);
+        return;
+    }
+    atomic_store(&passed_on, false);
+}
+
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+    const int error = errno;
+    const bool mended = info->si_code > 0 && mend(info->si_addr);
+
+    errno = error;
+    if (!mended)
+        pass_on(number, info, context);
+}
+
+static void install_guard(void)
+{
+    struct sigaction ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+
+    sigemptyset(&ours.sa_mask);
+    guard_error = sigaction(SIGBUS, &ours, &before_us);
+}
+
+enum shmc_status shmc_guard(const struct shmc_segment *segment)
+{
+    if (segment->fd < 0)
+        return SHMC_OK; /* not a file: memory lent by a test */
+    pthread_once(&guard_once, install_guard);
+    if (guard_error != 0)
+        return SHMC_SYSTEM;
+    for (unsigned i = 0; i < GUARDED; i++) {
+        uint8_t *expected = NULL;
+        if (!atomic_compare_exchange_strong(&guarded[i].base, &expected, &taken))
+            continue;
+        atomic_store(&guarded[i].size, segment->max_size);
+        atomic_store(&guarded[i].fd, segment->fd);
+        atomic_store(&guarded[i].replaced, false);
+        atomic_store(&guarded[i].base, segment->base);
+        return SHMC_OK;
+    }
+    return SHMC_LIMIT;
+}
+
+static struct guarded *guard_of(const struct shmc_segment *segment)
+{
+    for (unsigned i = 0; i < GUARDED; i++) {
+        if (segment->base != NULL && atomic_load(&guarded[i].base) == segment->base)
+            return &guarded[i];
+    }
+    return NULL;
+}
+
+void shmc_unguard(const struct shmc_segment *segment)
+{
+    struct guarded *found = guard_of(segment);
+
+    if (found != NULL)
+        atomic_store(&found->base, NULL);
+}
+
+bool shmc_guard_replaced(const struct shmc_segment *segment)
+{
+    struct guarded *found = guard_of(segment);
+
+    return found != NULL && atomic_exchange(&found->replaced, false);
 }

@@ -99,9 +99,15 @@ static enum shmc_status take_seat(struct shmc_reader *reader, const struct shmc_
     if (status != SHMC_OK)
         return status;
     reader->seat_fd = seats->fd;
-    status = shmc_seat_claim(reader, seats);
-    if (status != SHMC_OK)
+    status = shmc_guard(seats);
+    if (status == SHMC_OK) {
+        reader->guarded = *seats;
+        status = shmc_seat_claim(reader, seats);
+    }
+    if (status != SHMC_OK) {
+        shmc_unguard(&reader->guarded);
         shmc_keep_in_child(seats->fd);
+    }
     return status;
 }
 
@@ -153,6 +159,7 @@ void shmc_reader_destroy(struct shmc_reader *reader)
         }
         pthread_mutex_destroy(&reader->lock);
     }
+    shmc_unguard(&reader->guarded);
     shmc_heap_resize(&heap, reader, sizeof *reader, 0);
 }
 

@@ -363,6 +363,9 @@ enum shmc_status shmc_tend(struct shmc_writer *writer, uint64_t now_ns)
         return SHMC_FENCED;
     shmc_store_racy(&writer->super->heartbeat_ns, now_ns);
     show_stats(writer);
+    if (writer->seats != NULL && writer->seat_count > 0)
+        writer->counters.mended +=
+            shmc_seats_mend(writer->seats, writer->seat_count, writer->seats_instance);
     if (writer->seats != NULL && now_ns - writer->last_reap_ns >= REAP_NS) {
         writer->last_reap_ns = now_ns;
         shmc_seats_reap(writer->seats, writer->seat_count, writer->seats->fd);

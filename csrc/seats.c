@@ -56,6 +56,8 @@ enum shmc_status shmc_seats_format(struct shmc_segment *seats, uint64_t seat_cou
     header->instance = instance;
     header->seat_count = seat_count;
     header->magic = SHMC_SEATS_MAGIC;
+    for (uint64_t index = 0; index < seat_count; index++)
+        shmc_store_racy(&shmc_seat_at(seats, index)->mark, instance);
     return SHMC_OK;
 }
 
@@ -277,6 +279,50 @@ void shmc_seats_pins(const struct shmc_segment *seats, uint64_t seat_count,
         }
     }
     shmc_fence_acquire(); /* S6 */
+}
+
+static bool looks_used(const struct shmc_seat *seat);
+
+/* The header as it was made; `high` covers every seat, since nobody knows better. */
+static void header_anew(const struct shmc_segment *seats, uint64_t seat_count, uint64_t instance)
+{
+    const uint64_t build = (uint64_t)SHMC_LAYOUT_SIGNATURE << 32 | SHMC_LAYOUT_VERSION;
+
+    shmc_word_store(seats->base + offsetof(struct shmc_seats_header, layout_version), build);
+    shmc_word_store(seats->base + offsetof(struct shmc_seats_header, instance), instance);
+    shmc_word_store(seats->base + offsetof(struct shmc_seats_header, seat_count), seat_count);
+    shmc_store_racy(&header_of(seats)->high, seat_count);
+    shmc_word_store(seats->base + offsetof(struct shmc_seats_header, magic), SHMC_SEATS_MAGIC);
+}
+
+bool shmc_seats_mend(const struct shmc_segment *seats, uint64_t seat_count, uint64_t instance)
+{
+    uint64_t found = 0, count = 0;
+    /* within its last page a file may be too short without a fault */
+    bool wiped = seats->fd >= 0 && shmc_file_lengthen(seats->fd, seats->max_size);
+    uint64_t high = 0;
+
+    if (shmc_guard_replaced(seats))
+        wiped |= shmc_segment_remap(seats) == SHMC_OK;
+    if (check_header(seats, &found, &count) != SHMC_OK || found != instance ||
+        count != seat_count)
+        wiped = true;
+    for (uint64_t index = 0; index < seat_count; index++) {
+        struct shmc_seat *seat = shmc_seat_at(seats, index);
+
+        if (looks_used(seat))
+            high = index + 1;
+        if (shmc_load_racy(&seat->mark) != instance) {
+            shmc_store_racy(&seat->mark, instance);
+            wiped = true;
+        }
+    }
+    wiped |= high > shmc_load_racy(&header_of(seats)->high);
+    if (!wiped)
+        return false;
+    header_anew(seats, seat_count, instance);
+    shmc_seats_wake_all(seats, seat_count);
+    return true;
 }
 
 static bool looks_used(const struct shmc_seat *seat)

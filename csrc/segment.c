@@ -148,6 +148,35 @@ enum shmc_status shmc_segment_extend(struct shmc_segment *segment, uint64_t size
     return SHMC_OK;
 }
 
+bool shmc_file_lengthen(int fd, uint64_t size)
+{
+    struct stat file;
+
+    return fstat(fd, &file) == 0 && (uint64_t)file.st_size < size &&
+           ftruncate(fd, (off_t)size) == 0;
+}
+
+bool shmc_page_replace(uint8_t *base, uint64_t offset)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint8_t *at = base + offset / page * page;
+
+    return mmap(at, (size_t)page, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at;
+}
+
+enum shmc_status shmc_segment_remap(const struct shmc_segment *segment)
+{
+    const int error = posix_fallocate(segment->fd, 0, (off_t)segment->max_size);
+
+    if (error != 0)
+        return error == ENOSPC ? SHMC_NO_SPACE : SHMC_SYSTEM;
+    if (mmap(segment->base, (size_t)segment->max_size, PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_NORESERVE | MAP_FIXED, segment->fd, 0) != segment->base)
+        return SHMC_SYSTEM;
+    return SHMC_OK;
+}
+
 void shmc_segment_unmap(struct shmc_segment *segment)
 {
     if (segment->base != NULL)

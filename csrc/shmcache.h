@@ -110,6 +110,7 @@ struct shmc_stats {
     uint64_t floor, revoked, reused_bytes;
     uint64_t commits, deltas, relists, wakes;
     uint64_t blocks;
+    uint64_t mended; /* how often SEATS had been wiped or truncated */
 };
 
 /* Formats an empty DATA segment (already extended to at least shmc_data_minimum()). */

@@ -44,6 +44,8 @@
 /* For ever. With a deadline a signal always ends the wait; without one the kernel would
  * restart it behind the back of a handler installed with SA_RESTART. */
 #define FOREVER_NS (UINT64_C(1) << 62)
+/* Anybody may spoil a bell: who sleeps announces and looks again after this time. */
+#define LOOK_NS (10 * SECOND_NS)
 
 uint64_t shmc_monotonic_ns(void)
 {
@@ -161,12 +163,15 @@ static enum shmc_status await(struct shmc_reader *reader, struct shmc_wanted wan
             return SHMC_OVER;
         if (shmc_load_racy(&reader->wakes) != wakes || stopped(wanted)) /* W7 */
             return SHMC_TIMEOUT;
-        const enum shmc_status status = shmc_futex_wait(&reader->seat->semaphore, number, deadline_ns);
+        const uint64_t look_ns = shmc_monotonic_ns() + LOOK_NS;
+        const uint64_t until_ns = look_ns < deadline_ns ? look_ns : deadline_ns;
+        const enum shmc_status status =
+            shmc_futex_wait(&reader->seat->semaphore, number, until_ns);
         if (status == SHMC_INTERRUPTED || status == SHMC_SYSTEM)
             return status;
         if (has_news(reader->super, wanted, seen))
             return SHMC_OK;
-        if (status == SHMC_TIMEOUT)
+        if (status == SHMC_TIMEOUT && until_ns == deadline_ns)
             return status;
     }
 }

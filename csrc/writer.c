@@ -61,7 +61,10 @@ static void set_limits(struct shmc_writer *writer, const struct shmc_writer_sett
     writer->ring_limit = settings->ring_bytes;
     writer->garbage_limit =
         settings->garbage_bytes != 0 ? settings->garbage_bytes : settings->max_size / 4;
-    writer->seat_count = writer->seats != NULL ? shmc_seats_count(writer->seats) : 0;
+    if (writer->seats != NULL) {
+        writer->seat_count = shmc_seats_count(writer->seats);
+        (void)shmc_seats_check_header(writer->seats, &writer->seats_instance);
+    }
     writer->next_id = writer->reserved_id = shmc_load_racy(&writer->super->next_id);
 }
 
@@ -89,8 +92,10 @@ enum shmc_status shmc_writer_make(struct shmc_segment *data, struct shmc_segment
     writer->seats = seats;
     writer->super = (struct shmc_super *)(void *)data->base;
     writer->span = (struct shmc_span){data->base, data->file_size};
+    enum shmc_status status = seats != NULL ? shmc_guard(seats) : SHMC_OK;
     set_limits(writer, settings);
-    enum shmc_status status = shmc_arena_create(&writer->arena, data, &writer->heap);
+    if (status == SHMC_OK)
+        status = shmc_arena_create(&writer->arena, data, &writer->heap);
     if (status == SHMC_OK)
         status = shmc_intern_create(&writer->intern, &writer->heap, settings->seed);
     if (status == SHMC_OK) {
@@ -159,6 +164,8 @@ void shmc_writer_destroy(struct shmc_writer *writer)
 {
     struct shmc_heap *heap = &writer->heap;
 
+    if (writer->seats != NULL)
+        shmc_unguard(writer->seats);
     for (uint32_t i = 0; i < writer->resource_count; i++)
         shmc_resource_free(writer, &writer->resources[i]);
     if (writer->resources != NULL)

@@ -128,7 +128,7 @@ struct shmc_writer {
     uint64_t node_bytes; /* handed out to nodes, records, catalogue; limbo not included */
     uint64_t last_reclaim_ns, last_reap_ns;
     uint64_t limbo_waited; /* bytes of groups that the last look at the pins could not settle */
-    uint64_t seat_count;
+    uint64_t seat_count, seats_instance;
     struct shmc_stats counters; /* revoked, commits, deltas, relists, wakes */
 };
 

@@ -1,0 +1,169 @@
+"""Invariant tested: whatever a worker does to SEATS, also truncating it at any moment, the writer
+goes on, so does every other worker, and at the writer's next duties all is as before (G9)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+from workers import PATIENCE, Worker, eventually
+
+import shmcache
+from shmcache.errors import StaleObjectError
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+SEATS = 8
+SIZE = 4096 + SEATS * 256
+
+
+@pytest.fixture
+def writer(name: str) -> Iterator[shmcache.Writer]:
+    with shmcache.Writer(name, ["pods"], arena_max="16MiB", seats=SEATS, ring_slots=64) as made:
+        made.put("pods", "a", {"n": 0})
+        yield made
+        made.check()
+
+
+def seats_of(writer: shmcache.Writer) -> Path:
+    location = writer.place.location
+    (found,) = (n for n in location.names(writer.place.stem) if n.endswith(".seats"))
+    return Path(location.file(found))
+
+
+def follower(pipe: Connection, name: str) -> None:
+    """Sleeps for each change and tells what it found; keeps a view of the first state, whole or
+    gone."""
+    with shmcache.attach(name) as cache:
+        first, cursor = cache["pods"]["a"], cache.follow()
+        pipe.send("ready")
+        while cache.wait(cursor, timeout=PATIENCE):
+            with contextlib.suppress(StaleObjectError):
+                assert first["n"] == 0
+            with cache.snapshot() as at:
+                now = int(at["pods"]["a"]["n"])
+                cursor.resume(at)
+            pipe.send(now)
+
+
+@pytest.mark.parametrize("size", [0, 1, 64, 4096, 4096 + 256, SIZE - 1])
+def test_a_truncated_seats_harms_neither_writer_nor_workers(
+    writer: shmcache.Writer, size: int
+) -> None:
+    with Worker("fork", follower, writer.name) as worker:
+        assert "ready" == worker.hear()
+        for number in (1, 2):
+            os.truncate(seats_of(writer), size)
+            writer.put("pods", "a", {"n": number})
+            assert number == worker.hear()
+            eventually(lambda: seats_of(writer).stat().st_size == SIZE, "it is not mended")
+        writer._tend()
+        shmcache.attach(writer.name).close()
+
+
+def vandal(pipe: Connection, path: str) -> None:
+    """Truncates, wipes and scribbles without end."""
+    rng = random.Random(7)
+    fd = os.open(path, os.O_RDWR)
+    pipe.send("ready")
+    while not pipe.poll(0):
+        match rng.randrange(3):
+            case 0:
+                os.ftruncate(fd, rng.choice([0, 100, 4096, 5000]))
+            case 1:
+                os.pwrite(fd, bytes(256), rng.randrange(SIZE - 256))
+            case _:
+                os.pwrite(fd, rng.randbytes(64), rng.randrange(SIZE - 64))
+    os.ftruncate(fd, 0)
+    os.close(fd)
+    pipe.send("ended")
+
+
+def test_a_writer_beside_a_vandal_publishes_and_recovers(writer: shmcache.Writer) -> None:
+    with Worker("fork", vandal, str(seats_of(writer))) as worker:
+        assert "ready" == worker.hear()
+        for number in range(20_000):
+            writer.put("pods", f"k{number % 50}", {"n": number})
+        assert "ended" == worker.ask("stop")
+    writer._tend()
+    assert 1 <= writer.stats()["mended"]
+
+    with shmcache.attach(writer.name) as cache:
+        assert 51 == len(cache["pods"])
+        with Worker("fork", follower, writer.name) as worker:
+            assert "ready" == worker.hear()
+            writer.put("pods", "a", {"n": 1})
+            assert 1 == worker.hear()
+
+
+def test_all_sleepers_run_again_when_their_bells_were_wiped(writer: shmcache.Writer) -> None:
+    """The file has its length, the header is whole: only the bells and interests are gone."""
+    with Worker("fork", follower, writer.name) as worker:
+        assert "ready" == worker.hear()
+        with seats_of(writer).open("r+b") as file:
+            file.seek(4096)
+            file.write(bytes(SEATS * 256))
+        eventually(lambda: writer.stats()["mended"] == 1, "nobody noticed")
+        writer.put("pods", "a", {"n": 1})
+        assert 1 == worker.hear()
+
+
+# ---- the signal belongs to others as well ------------------------------------------------------
+
+FAULT = """
+import faulthandler, mmap, os, sys, tempfile, shmcache
+{before}
+writer = shmcache.Writer(sys.argv[1], ["pods"])
+with tempfile.TemporaryFile() as file:
+    file.truncate(4096)
+    memory = mmap.mmap(file.fileno(), 4096)
+    file.truncate(0)
+    memory[0]
+"""
+
+
+@pytest.mark.parametrize("before", ["", "faulthandler.enable()"])
+def test_a_fault_that_is_not_ours_ends_the_process_as_before(name: str, before: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FAULT.format(before=before), name],
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert -signal.SIGBUS == done.returncode
+    assert ("Bus error" in done.stderr) == bool(before)
+
+
+def test_threads_that_fault_together_all_go_on(writer: shmcache.Writer) -> None:
+    """Sleepers of one process, on one page, under a truncation at any moment."""
+    found: list[int] = []
+
+    def sleep(cache: shmcache.Cache) -> None:
+        cursor = cache.follow()
+        started.release()
+        while not found_all.is_set() and cache.wait(cursor, timeout=PATIENCE):
+            with cache.snapshot() as at, contextlib.suppress(StaleObjectError):
+                found.append(int(at["pods"]["a"]["n"]))
+                cursor.resume(at)
+
+    started, found_all = threading.Semaphore(0), threading.Event()
+    with shmcache.attach(writer.name) as cache:
+        threads = [threading.Thread(target=sleep, args=(cache,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+            started.acquire()
+        for number in range(1, 11):
+            os.truncate(seats_of(writer), 0)
+            writer.put("pods", "a", {"n": number})
+        eventually(lambda: found.count(10) >= 4, "a thread sleeps on")
+        found_all.set()
+        writer.put("pods", "a", {"n": 11})
+        for thread in threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()

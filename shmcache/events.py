@@ -17,9 +17,13 @@ from shmcache.source.base import Failure
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The engine runs; nothing was asked yet. `version`: where an earlier life of ours ended."""
+    """The engine runs; nothing was asked yet. `version`: where an earlier life of ours ended.
+
+    `word`: when the server was last heard in that life, by the clock of step().
+    """
 
     version: str | None = None
+    word: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

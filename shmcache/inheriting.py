@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shmcache import _native, states
+from shmcache import _hot, _native, states
 from shmcache._native import check, ffi, lib
 from shmcache.errors import CorruptSegment, LayoutMismatch, SegmentNotFound, UntrustedSegment
 from shmcache.indexing import identity_of, looking, resolve
@@ -44,6 +44,8 @@ class Inheritance:
     state: int
     reason: str
     count: int
+    contact_ns: int
+    """When its source was last heard; 0: never."""
 
 
 def take_over(
@@ -103,6 +105,7 @@ def adopt(writer: Writer, resources: Iterable[Resource]) -> dict[str, Inheritanc
                     **{name: record[name] or "" for name in ("version", "marks", "reason")},
                     state=record["state"],
                     count=record["count"],
+                    contact_ns=_hot.Resource(reader, at).contact()["contact_ns"],
                 )
         for name, (at, _) in found.items():
             logger.info("cache %s: %s is not cached any more", writer.name, name)

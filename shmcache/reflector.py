@@ -180,6 +180,7 @@ class Reflector:
             return
         self._position.reset(event.version or "")
         self._standing.filled = True
+        self._standing.word = event.word
         self._say(self._standing.report(states.RETRYING, f"going on at {event.version}"))
         self._watch()
 

@@ -24,7 +24,7 @@ CHUNK = 500  # objects that are encoded in one turn of the writer
 class Staged:
     """The new content of a resource, not visible yet: see Writer.begin_replace()."""
 
-    __slots__ = ("_declared", "_writer", "prefix", "version")
+    __slots__ = ("_declared", "_writer", "marks", "prefix", "version")
 
     def __init__(
         self, writer: Writer, declared: Declared, version: str | None, prefix: str = ""
@@ -34,6 +34,8 @@ class Staged:
         self.prefix = prefix
         self.version = version
         """The resource's resourceVersion once this is swapped in; may be set until then."""
+        self.marks = ""
+        """As Writer.set_marks(), in the same generation; "" leaves them."""
 
     def put(self, key: str, obj: Any, version: str | None = None) -> None:
         """Stages one object; of two under one key the later counts."""

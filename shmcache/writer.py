@@ -270,6 +270,9 @@ class Writer(Contacts):
                 last = _text(staged.version)
                 status = lib.shmc_share_finish(handle, declared.id, share, len(share), *last)
                 check(status, f"{resource}: replace")
+                if staged.marks:
+                    marks = _text(staged.marks)
+                    check(lib.shmc_set_source(handle, declared.id, *marks), resource)
         except BaseException:
             if self._alive[0] and not self.closed:
                 with self._turn() as handle:
@@ -379,6 +382,12 @@ class Writer(Contacts):
                 check(status, f"{declared.name}: declaring index {index}")
             declared.functions.add(index, spec)
             self._undo.append(declared.functions.drop_last)
+
+    def objects(self, resource: str) -> Iterator[tuple[str, Any]]:
+        """(key, View) of each object as it was published last; nothing may be written meanwhile."""
+        assert self._segments is not None
+        with self._turn():
+            yield from published(self._segments, self._resource(resource).id)
 
     def _resource(self, resource: str) -> Declared:
         try:

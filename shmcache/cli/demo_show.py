@@ -79,7 +79,8 @@ class Reflector:
     """`shmcache run` in a process of its own, which ends with this one."""
 
     def __init__(self, name: str, url: str, log: str) -> None:
-        command = [sys.executable, "-m", "shmcache.cli.demo_reflector", "pods", "--name", name]
+        command = [sys.executable, "-m", "shmcache.cli.demo_reflector", "pods", "--name", name,
+                   "--no-keep"]  # fmt: skip
         command += ["--server", url, "--arena-max", "1GiB"]
         command += ["--index", "pods:node=spec.nodeName", "--index", "pods:phase=status.phase"]
         self._log = log

@@ -40,6 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kubeconfig", metavar="FILE", help="as kubectl's")
     parser.add_argument("--context", help="of the kubeconfig")
     parser.add_argument("--requests-per-second", metavar="N", help="started at most (20)")
+    parser.add_argument("--keep", action=argparse.BooleanOptionalAction, default=None,
+                        help="leave the memory to the next run when told to end (yes)")  # fmt: skip
+    parser.add_argument("--standby", action=argparse.BooleanOptionalAction, default=None,
+                        help="wait while the cache has another writer (yes)")  # fmt: skip
     for name in _MEMORY:
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="N", help=argparse.SUPPRESS)
     parser.add_argument("--metrics", metavar="ADDRESS:PORT",
@@ -79,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 def flags_of(options: argparse.Namespace) -> dict[str, Any]:
     """What the flags say, in the form of a file. ValueError if an --index cannot be read."""
     given = vars(options)
-    top = (*_TOP, "log_format", "log_level", "allow_secrets")
+    top = (*_TOP, "log_format", "log_level", "allow_secrets", "keep", "standby")
     found: dict[str, Any] = {name: given[name] for name in top if given[name] is not None}
     found["memory"] = {name: given[name] for name in _MEMORY if given[name] is not None}
     shared = {name: given[name] for name in _RESOURCE if given[name] is not None}

@@ -7,6 +7,7 @@ upper bound of nearly all caches' memory. A size for each key is kept only where
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 from shmcache.errors import CacheFull
 from shmcache.protocol.items import Item
@@ -71,6 +72,12 @@ class Weights:
         """These changes were made."""
         if self._budget.limit:
             self._move(self.total + _take_in(self._sizes, items))
+
+    def go_on(self, content: Iterable[tuple[str, int]]) -> None:
+        """These were there before: (key, bytes as JSON)."""
+        if self._budget.limit:
+            self._sizes = dict(content)
+            self._move(sum(self._sizes.values()))
 
     def begin(self) -> None:
         """A new content is staged."""

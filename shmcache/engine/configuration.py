@@ -41,8 +41,15 @@ class Configuration:
     metrics: str = ""
     replay: str = ""
     record: str = ""
+    keep: bool = True
+    standby: bool = True
     default_namespaces: tuple[str, ...] = ()
     """For resources that have namespaces; what a plan says itself goes first."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the memory stays when the process ends in order. Secrets never do."""
+        return self.keep and not any(plan.is_secret for plan in self.plans)
 
     def __post_init__(self) -> None:
         if not self.plans:

@@ -40,19 +40,23 @@ class Content:
         writer: Writer,
         resource: str,
         weights: Weights,
+        version: str | None = None,
         *,
         namespace: str = "",
         transforming: Transforming | None,
         advance: Callable[[str], str | None],
+        marks: Callable[[], str] = str,
         turn: AbstractContextManager[object],
     ) -> None:
         """`advance` is told this feed's version and returns that of the resource.
+
+        `marks` says how far all feeds are, for the next life.
 
         `turn` is the resource's: its feeds learn its version and publish it one after another, or
         one of them could put an earlier version over a later one, and nobody would notice until
         something changes.
         """
-        self.version: str | None = None
+        self.version = version
         """Up to which everything of this feed is in the cache."""
         self._refused = 0
         self._writer = writer
@@ -61,6 +65,7 @@ class Content:
         self._prefix = namespace and namespace + "/"
         self._transforming = transforming
         self._advance = advance
+        self._marks = marks
         self._turn = turn
         self._replacing: AbstractContextManager[Staged] | None = None
         self._staged: Staged | None = None
@@ -109,6 +114,7 @@ class Content:
             raise RuntimeError(f"{self._resource}: nothing is being staged")
         with self._turn:
             staged.version = self._advance(version)
+            staged.marks = self._marks()
             try:
                 replacing.__exit__(None, None, None)
             except BaseException:
@@ -136,12 +142,12 @@ class Content:
         """Makes changes visible as one generation. OverBudget if they are too much: nothing is."""
         self._weights.check(items)
         with self._turn:
-            whole = self._advance(version)
+            whole, marks = self._advance(version), self._marks()
             try:
-                if self._transforming is None:
+                if self._transforming is None and not marks:
                     self._writer.apply_items(self._resource, items, version=whole)
                 else:
-                    self._apply_decoded(self._transforming, items, whole)
+                    self._apply_marked(items, whole, marks)
             except BaseException:
                 self._advance(self.version or "")
                 raise
@@ -151,24 +157,34 @@ class Content:
     def advance(self, version: str) -> None:
         """Nothing changed up to this version."""
         with self._turn:
-            whole = self._advance(version)
-            if whole:
+            whole, marks = self._advance(version), self._marks()
+            if marks:
+                self._apply_marked([], whole, marks)
+            elif whole:
                 self._writer.set_version(self._resource, whole)
         self.version = version
 
-    def _apply_decoded(
-        self, transforming: Transforming, items: list[Item], version: str | None
-    ) -> None:
+    def _apply_marked(self, items: list[Item], version: str | None, marks: str) -> None:
+        """Objects, version and marks in one generation: none of them is true without the others."""
         writer, resource = self._writer, self._resource
         with writer.batch():
-            for item, obj in transforming.each(items):
-                if obj is None:
-                    unseen = item.type != "DELETED"
-                    writer.delete(resource, item.key, item.version, unknown=unseen)
-                else:
-                    self._try(item, writer.put, resource, item.key, obj, item.version)
+            if self._transforming is not None:
+                self._apply_decoded(self._transforming, items)
+            elif items:
+                writer.apply_items(resource, items)
             if version:
                 writer.set_version(resource, version)
+            if marks:
+                writer.set_marks(resource, marks)
+
+    def _apply_decoded(self, transforming: Transforming, items: list[Item]) -> None:
+        writer, resource = self._writer, self._resource
+        for item, obj in transforming.each(items):
+            if obj is None:
+                unseen = item.type != "DELETED"
+                writer.delete(resource, item.key, item.version, unknown=unseen)
+            else:
+                self._try(item, writer.put, resource, item.key, obj, item.version)
 
     def _try(self, item: Item, store: Callable[..., object], *arguments: Any) -> None:
         """A bad object is left out, and the others go on."""

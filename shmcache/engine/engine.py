@@ -10,7 +10,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from shmcache import states
@@ -22,7 +22,7 @@ from shmcache.engine.feed import Feed, Parts
 from shmcache.engine.opening import Opener
 from shmcache.engine.pace import Pace
 from shmcache.engine.plans import Plan
-from shmcache.engine.standing import Standing
+from shmcache.engine.standing import Standing, versions_of
 from shmcache.engine.timing import Timing
 from shmcache.engine.transforms import Transforming
 from shmcache.errors import CacheFull
@@ -47,6 +47,8 @@ class Kept:
         """Of its feeds, when they publish."""
         self._refused = 0
         self._lock = threading.Lock()
+        self.word = 0.0
+        """When its server was last heard in an earlier life; 0: never."""
         self.standing = Standing(plan.max_age, partial(self._publish, writer), time.monotonic)
 
     def _publish(self, writer: Writer, state: int, reason: str) -> bool:
@@ -166,7 +168,8 @@ class Engine:
     def _begin(self, kept: Kept) -> None:
         namespaces = self._namespaces(kept)
         kept.standing.join(namespaces)
-        feeds = [Feed(self._parts(kept, namespace)) for namespace in namespaces]
+        versions = self._go_on(kept, namespaces)
+        feeds = [Feed(self._parts(kept, name, versions.get(name))) for name in namespaces]
         with self._lock:
             kept.feeds = feeds
             if self._stop.is_set():
@@ -174,6 +177,18 @@ class Engine:
         for feed in feeds[1:]:
             self._run(f"shmcache-{feed.parts.label}", feed.run)
         feeds[0].run()
+
+    def _go_on(self, kept: Kept, namespaces: Sequence[str]) -> dict[str, str]:
+        """Where the feeds of an earlier life ended, if the cache was taken over from one."""
+        found = self._writer.inherited.get(kept.plan.name)
+        if found is None:
+            return {}
+        versions = versions_of(found.version, found.marks, namespaces)
+        if versions:
+            kept.word = found.contact_ns / 1e9
+            kept.standing.go_on(found.state, found.reason, kept.word, versions)
+            logger.info("%s: goes on with %d objects at %s", kept.plan.name, found.count, versions)
+        return versions
 
     def _namespaces(self, kept: Kept) -> tuple[str, ...]:
         """Where to look; ("",) is everywhere. Asks the server until it answers, if it must."""
@@ -203,8 +218,11 @@ class Engine:
     def _delays(self) -> Backoff:
         return Backoff(self._timing.backoff, random.Random())
 
-    def _parts(self, kept: Kept, namespace: str) -> Parts:
+    def _parts(self, kept: Kept, namespace: str, version: str | None) -> Parts:
         plan = kept.plan
+        weights = Weights(kept.budget)
+        if version is not None:
+            weights.go_on(self._sizes(plan, namespace))
         transforming = None
         if kept.transform is not None:
             transforming = Transforming(
@@ -217,12 +235,15 @@ class Engine:
             content=Content(
                 self._writer,
                 plan.name,
-                Weights(kept.budget),
+                weights,
+                version,
                 namespace=namespace,
                 transforming=transforming,
                 advance=partial(kept.standing.advance, namespace),
+                marks=kept.standing.marks,
                 turn=kept.turn,
             ),
+            word=(kept.word or None) if version is not None else None,
             standing=kept.standing,
             pace=self._pace,
             backoff=self._delays(),
@@ -230,6 +251,13 @@ class Engine:
             tell=partial(self._tell, kept),
             give_up=self._give_up,
         )
+
+    def _sizes(self, plan: Plan, namespace: str) -> Iterator[tuple[str, int]]:
+        """What is there of it, by its JSON as it is stored: near what the server sent of it."""
+        prefix = namespace and namespace + "/"
+        for key, obj in self._writer.objects(plan.name) if plan.budget else ():
+            if key.startswith(prefix):
+                yield key, len(obj.json())
 
     def _settings(self, plan: Plan) -> ReflectorSettings:
         return ReflectorSettings(

@@ -52,6 +52,8 @@ class Parts:
     make_machine: Callable[[], Machine]
     tell: Callable[[Counters, float], None]
     """Is told what was done since it was told last, and when everything that came was stored."""
+    word: float | None = None
+    """When the server was last heard, in an earlier life that this one goes on with."""
     give_up: Callable[[Exception], None]
     """Is told that this cache cannot be written any more."""
 
@@ -99,7 +101,7 @@ class Feed:
     def _live(self) -> None:
         machine = self.parts.make_machine()
         self._answer = None
-        event: Event = events.Started(self.parts.content.version)
+        event: Event = events.Started(self.parts.content.version, self.parts.word)
         while not self._stop.is_set():
             try:
                 for action in machine.step(event, time.monotonic()):

@@ -44,6 +44,11 @@ CACHE = (
         "to be stale; at least 90s"),
     Key("requests_per_second", kinds.count, "number", "20", "lists and watches started, by all "
         "resources together"),
+    Key("keep", kinds.flag, "flag", "true", "whether the memory stays when the process is told to "
+        "end, so that the next one goes on without a list; never with Secrets. shmcache gc removes "
+        "it"),
+    Key("standby", kinds.flag, "flag", "true", "whether to wait while another process keeps this "
+        "cache, and to take over when that ends or dies; else it is status 75"),
     Key("log_format", kinds.one_of("text", "json"), "text, json", "text", "of the log lines on "
         "standard error"),
     Key("log_level", kinds.one_of("debug", "info", "warning", "error"), "debug to error", "info",

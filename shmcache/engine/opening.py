@@ -24,12 +24,31 @@ class Opener(Protocol):
         """A source of the plan's objects in one namespace, or ("") in all. Asks nothing yet."""
 
 
+def origin_of(opener: Opener) -> str:
+    """Whose objects and versions these are: the server's URL.
+
+    "" where nobody can go on with them, as with a recording, which begins with its list.
+    """
+    match opener:
+        case KubeOpener():
+            return opener.origin
+        case RecordingOpener():
+            return origin_of(opener.inner)
+        case _:
+            return ""
+
+
 class KubeOpener:
     """Opens sources at one API server."""
 
     def __init__(self, server: Server, *, list_silence: float = LIST_SILENCE) -> None:
         self._server = server
         self._list_silence = list_silence
+
+    @property
+    def origin(self) -> str:
+        """The server's URL."""
+        return self._server.access().url
 
     def find(self, plan: Plan) -> Resource:
         """What the server calls it, and what it is like. SourceFailed."""
@@ -79,13 +98,13 @@ class RecordingOpener:
         """The files are closed with the stack."""
         self._path = path
         self._only = is_only(plans)
-        self._inner = inner
+        self.inner = inner
         self._stack = stack
         self._lock = threading.Lock()
 
     def is_namespaced(self, plan: Plan) -> bool:
         """As of the source that is recorded."""
-        return self._inner.is_namespaced(plan)
+        return self.inner.is_namespaced(plan)
 
     def open(self, plan: Plan, namespace: str) -> Source:
         """The same source, being recorded."""
@@ -94,7 +113,7 @@ class RecordingOpener:
         recording = Recording(file_of(self._path, plan, namespace, only=self._only))
         with self._lock:
             self._stack.callback(recording.close)
-        return RecordedSource(self._inner.open(plan, namespace), recording)
+        return RecordedSource(self.inner.open(plan, namespace), recording)
 
 
 def is_only(plans: tuple[Plan, ...]) -> bool:

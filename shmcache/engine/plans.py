@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import importlib
 import re
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shmcache.indexing import identity_of
 from shmcache.settings import IndexSpec, Resource, parse_size
 
 Transform = Callable[[dict[str, Any]], "dict[str, Any] | None"]
@@ -60,7 +62,28 @@ class Plan:
     @property
     def resource(self) -> Resource:
         """What the writer is to declare."""
-        return Resource(self.name, self.indices, keep_managed_fields=self.keep_managed_fields)
+        return self.resource_at("", ())
+
+    def resource_at(self, origin: str, default_namespaces: tuple[str, ...]) -> Resource:
+        """What the writer is to declare, with all that its content depends on.
+
+        Whoever takes the cache over with anything else of this lists the resource again.
+        """
+        transform = self.load_transform()
+        return Resource(
+            self.name,
+            self.indices,
+            keep_managed_fields=self.keep_managed_fields,
+            settings={
+                "origin": origin,
+                "namespaces": sorted(self.namespaces or default_namespaces),
+                "labels": self.labels,
+                "fields": self.fields,
+                "metadata_only": self.metadata_only,
+                "transform": _name_of(transform),
+                "transform_code": _code_of(transform),
+            },
+        )
 
     @property
     def budget(self) -> int:
@@ -87,3 +110,15 @@ class Plan:
             raise PlanError(f"{self.name}: transform {self.transform} is no function")
         transform: Transform = found
         return transform
+
+
+def _name_of(transform: Transform | None) -> str:
+    if transform is None:
+        return ""
+    module, name = getattr(transform, "__module__", ""), getattr(transform, "__qualname__", "")
+    return f"{module}:{name}" if name else repr(type(transform))
+
+
+def _code_of(transform: Transform | None) -> str:
+    """What tells a transform from itself after a change; where nothing does, another one always."""
+    return "" if transform is None else identity_of(transform) or uuid.uuid4().hex

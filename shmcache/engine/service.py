@@ -1,8 +1,11 @@
 """One reflector process: from its configuration to its exit status.
 
-Signals: SIGTERM and SIGINT drain (watches are cut, what came is stored, the cache is closed); a
-second one ends the process at once; SIGHUP is logged, nothing is read again. Shutting down goes in
-the order feeds, writer, recording: nothing writes into what is closed.
+Signals: SIGTERM and SIGINT drain (watches are cut, what came is stored, the cache is left to the
+next process, or removed); a second one ends the process at once; SIGHUP is logged, nothing is read
+again. Shutting down goes in the order feeds, writer, recording: nothing writes into what is closed.
+
+While another process keeps the cache this one stands by, with all that can fail checked already,
+and takes over when that process ends or dies.
 
 Exit statuses, as systemd and Kubernetes take them:
 
@@ -24,7 +27,7 @@ import threading
 import time
 from contextlib import ExitStack
 from types import FrameType
-from typing import TextIO
+from typing import Self, TextIO
 
 from shmcache.cli.progress import Progress
 from shmcache.engine import secrets
@@ -32,9 +35,16 @@ from shmcache.engine.configuration import Configuration
 from shmcache.engine.engine import Engine, check_transforms
 from shmcache.engine.keys import ConfigurationError
 from shmcache.engine.notify import notify
-from shmcache.engine.opening import KubeOpener, Opener, RecordingOpener, ReplayOpener
+from shmcache.engine.opening import (
+    KubeOpener,
+    Opener,
+    RecordingOpener,
+    ReplayOpener,
+    origin_of,
+)
 from shmcache.engine.pace import Pace
 from shmcache.engine.plans import PlanError
+from shmcache.engine.standby import stand_by
 from shmcache.errors import (
     BusyError,
     CacheFull,
@@ -45,6 +55,7 @@ from shmcache.errors import (
     UntrustedSegment,
 )
 from shmcache.reader import attach
+from shmcache.segments import Place
 from shmcache.source.client import Server
 from shmcache.source.config import ServerSettings, open_server
 from shmcache.writer import Writer
@@ -96,23 +107,15 @@ def run(configuration: Configuration) -> int:
 
 
 def _serve(configuration: Configuration, signals: Signals) -> int:
-    memory = configuration.memory
     with ExitStack() as stack:
         check_transforms(configuration.plans)
         opener = make_opener(configuration, stack)
         _serve_metrics(configuration, stack)
-        writer = stack.enter_context(
-            Writer(
-                configuration.name,
-                [plan.resource for plan in configuration.plans],
-                arena_max=memory.arena_max,
-                ring_slots=memory.ring_slots,
-                ring_bytes=memory.ring_bytes,
-                garbage_max=memory.garbage_max,
-                seats=memory.seats,
-                mode=memory.mode,
-            )
-        )
+        lock_fd = stand_by(Place(configuration.name), signals.drain, wait=configuration.standby)
+        if lock_fd is None:
+            return DRAINED
+        writer = _open_writer(configuration, origin_of(opener), lock_fd)
+        ending = stack.enter_context(_Ending(configuration, writer))
         secrets.check_segment(configuration, writer)
         engine = Engine(
             writer,
@@ -122,10 +125,47 @@ def _serve(configuration: Configuration, signals: Signals) -> int:
             pace=Pace(configuration.requests_per_second),
             timing=configuration.timing,
         )
+        ending.engine = engine
         engine.start()
         stack.callback(_drain, engine)
         _wait(engine, signals, Showing(writer, sys.stderr))
         return _status_of(engine)
+
+
+def _open_writer(configuration: Configuration, origin: str, lock_fd: int) -> Writer:
+    memory = configuration.memory
+    namespaces = configuration.default_namespaces
+    return Writer(
+        configuration.name,
+        [plan.resource_at(origin, namespaces) for plan in configuration.plans],
+        fresh=not origin,
+        lock_fd=lock_fd,
+        arena_max=memory.arena_max,
+        ring_slots=memory.ring_slots,
+        ring_bytes=memory.ring_bytes,
+        garbage_max=memory.garbage_max,
+        seats=memory.seats,
+        mode=memory.mode,
+    )
+
+
+class _Ending:
+    """Leaves the cache to the next process, or removes it: if so configured, or if it is spoilt."""
+
+    def __init__(self, configuration: Configuration, writer: Writer) -> None:
+        self.engine: Engine | None = None
+        self._keeps = configuration.keeps
+        self._writer = writer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        failed = self.engine and self.engine.failed
+        if self._keeps and not isinstance(failed, CorruptSegment):
+            self._writer.leave()
+        else:
+            self._writer.close()
 
 
 def _serve_metrics(configuration: Configuration, stack: ExitStack) -> None:

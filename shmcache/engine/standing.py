@@ -13,6 +13,7 @@ Invariants
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -75,6 +76,19 @@ class Standing:
         with self._lock:
             self._feeds = {feed: _Feed(self._now()) for feed in feeds}
 
+    def go_on(self, state: int, reason: str, heard: float, versions: dict[str, str]) -> None:
+        """Before anything else: readers see this, of an earlier life that ended at `versions`.
+
+        What was good stays good for GRACE seconds, in which the watch is open again.
+        """
+        with self._lock:
+            self._published = (state, reason)
+            for name, feed in self._feeds.items():
+                feed.version = versions.get(name)
+                feed.listed = feed.version is not None
+                feed.state, feed.reason = state, reason
+                feed.heard = heard or feed.heard
+
     def report(self, feed: str, state: int, reason: str) -> None:
         """What the reflector says. A relist behind a good state is nothing readers must know."""
         with self._lock:
@@ -112,6 +126,13 @@ class Standing:
             self._feeds[feed].version = version
             return smallest([each.version for each in self._feeds.values()])
 
+    def marks(self) -> str:
+        """The feeds' own versions, for the next life; "" where that of the resource says it."""
+        with self._lock:
+            if len(self._feeds) == 1:
+                return ""
+            return json.dumps({name: feed.version for name, feed in sorted(self._feeds.items())})
+
     @property
     def current(self) -> tuple[int, str]:
         """State and reason as published."""
@@ -148,3 +169,15 @@ def smallest(versions: list[str | None]) -> str | None:
         if found is None or compare(version, found) < 0:
             found = version
     return found
+
+
+def versions_of(version: str, marks: str, feeds: Iterable[str]) -> dict[str, str]:
+    """Where each feed of an earlier life ended, by its marks(); what is missing is to be listed."""
+    names = list(feeds)
+    if not marks:
+        return {name: version for name in names if version and len(names) == 1}
+    try:
+        found = json.loads(marks)
+    except ValueError:
+        return {}
+    return {name: str(found[name]) for name in names if found.get(name)}

@@ -72,7 +72,7 @@ def hooks(
     Without either, one that was started outside is used. A worker waits up to `wait` seconds.
     """
     os.environ["SHMCACHE_NAME"] = name
-    arguments = ["run", *resources, "--name", name]
+    arguments = ["run", *resources, "--name", name, "--no-keep"]
     if config is not None:
         arguments += ["--config", os.path.abspath(config)]
     arguments += options

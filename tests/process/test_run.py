@@ -421,8 +421,8 @@ def test_it_drains_when_it_is_told_to_end(
         assert 5 == len(cache["pods"])
         assert "stale" == cache["pods"].status.state  # nobody follows the server any more
         eventually(lambda: server.open_watches == 0, "a watch stays open")
-    with pytest.raises(shmcache.SegmentNotFound):
-        shmcache.attach(name)
+    with shmcache.attach(name) as late:  # it is kept for the next run
+        assert 5 == len(late["pods"])
 
 
 @pytest.mark.slow
@@ -472,7 +472,7 @@ def test_it_says_that_it_is_ready_and_logs_json(at: list[str], tmp_path: Path) -
 @pytest.mark.slow
 def test_a_second_writer_is_told_to_come_again_later(at: list[str], name: str) -> None:
     with Run("pods", *at), shmcache.attach(name, timeout=PATIENCE):
-        code, said = Run("pods", *at).result()
+        code, said = Run("pods", "--no-standby", *at).result()
 
     assert (75, True) == (code, "has a writer already" in said)
 

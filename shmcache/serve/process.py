@@ -113,6 +113,10 @@ def run(options: Options) -> int:
     """The whole life of the command; its exit status. Main thread only."""
     try:
         options.check()
+        if options.tokens is not None:
+            Tokens(options.tokens)  # an error is said before anything waits
+        if options.review is not None:
+            options.review().access()
         with ExitStack() as stack:
             listener = _listen(options, stack)
             tls = None if options.certificate is None else _tls(options)
@@ -232,7 +236,11 @@ def serve(options: Options, listener: socket.socket, tls: ssl.SSLContext | None)
         return CONFIGURATION
     with cache:
         server = Server(cache, listener, options.serving, tls=tls)
-        _guard(server, options)
+        try:
+            _guard(server, options)
+        except (SourceError, OSError) as error:
+            logger.error("%s", error)  # noqa: TRY400
+            return CONFIGURATION
         _obey(server)
         server.start()
         if tls is not None:

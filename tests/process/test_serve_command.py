@@ -1,0 +1,247 @@
+"""`shmcache serve` as a command: its listener, its processes, kills under load, its end."""
+
+import contextlib
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import pytest
+
+import shmcache
+
+PATIENCE = 60.0
+LIST = "/api/v1/namespaces/default/pods"
+
+
+def pod(number: int, version: int = 1) -> dict[str, Any]:
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": f"p-{number:04}",
+            "namespace": "default",
+            "uid": f"u{number}",
+            "resourceVersion": str(version),
+        },
+        "spec": {"text": f"{number}" * 40},
+    }
+
+
+def until(fact: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE
+    while not (found := fact()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+class Command:
+    """A running `shmcache serve`."""
+
+    def __init__(self, log: Path, *flags: str) -> None:
+        self.log = log
+        self._file = log.open("wb")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "shmcache", "serve", *flags], stderr=self._file
+        )
+
+    def where(self) -> str:
+        """Where it says that it listens."""
+
+        def said() -> str | None:
+            assert self.process.poll() is None, self.log.read_text()
+            found = re.search(r"serving cache \S+ at (\S+)", self.log.read_text())
+            return found[1] if found else None
+
+        found: str = until(said)
+        return found
+
+    def children(self) -> list[psutil.Process]:
+        """Its server processes, or itself."""
+        return psutil.Process(self.process.pid).children() or [psutil.Process(self.process.pid)]
+
+    def end(self) -> int:
+        """Tells it to end; its status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE)
+
+
+@contextlib.contextmanager
+def command(tmp_path: Path, *flags: str) -> Iterator[Command]:
+    running = Command(tmp_path / "log", *flags)
+    try:
+        yield running
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            running.process.kill()
+        running.process.wait(PATIENCE)
+        running._file.close()
+
+
+@contextlib.contextmanager
+def cache(count: int = 200) -> Iterator[tuple[str, shmcache.Writer]]:
+    name = f"served-{os.getpid()}-{time.monotonic_ns()}"
+    with shmcache.Writer(name, ["pods"]) as writer:
+        writer.replace("pods", [pod(number) for number in range(count)], version="100")
+        yield name, writer
+
+
+class Unix(http.client.HTTPConnection):
+    """HTTP over a socket of the file system."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=PATIENCE)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(PATIENCE)
+        self.sock.connect(self._path)
+
+
+def asked(connection: http.client.HTTPConnection, path: str = LIST) -> Any:
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        body = answer.read()
+    finally:
+        connection.close()
+    assert answer.status == 200, body
+    return orjson.loads(body)
+
+
+def tcp(where: str) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection(where.removeprefix("http://"), timeout=PATIENCE)
+
+
+def test_a_socket_is_its_owners_and_goes_with_its_server(tmp_path: Path) -> None:
+    path = str(tmp_path / "serve.sock")
+    with cache() as (name, _), command(tmp_path, "--name", name, "--unix-socket", path) as running:
+        assert running.where() == f"unix:{path}"
+        assert os.stat(path).st_mode & 0o777 == 0o600
+        assert len(asked(Unix(path))["items"]) == 200
+        (tmp_path / "second").mkdir()
+        with command(tmp_path / "second", "--name", name, "--unix-socket", path) as second:
+            assert second.process.wait(PATIENCE) == 75
+        assert len(asked(Unix(path))["items"]) == 200
+        assert running.end() == 0
+        assert not os.path.exists(path)
+
+
+def test_a_socket_that_a_killed_server_left_is_taken_over(tmp_path: Path) -> None:
+    path = str(tmp_path / "serve.sock")
+    with cache() as (name, _):
+        with command(tmp_path, "--name", name, "--unix-socket", path) as running:
+            running.where()
+            running.process.kill()
+            running.process.wait(PATIENCE)
+        assert os.path.exists(path)
+        with command(tmp_path, "--name", name, "--unix-socket", path) as running:
+            until(lambda: re.search("serving", running.log.read_text()))
+            assert len(asked(Unix(path))["items"]) == 200
+
+
+def test_server_processes_are_killed_under_load_and_nobody_gets_half_an_answer(
+    tmp_path: Path,
+) -> None:
+    """A client sees a whole answer or the end of its connection, and finds a server again."""
+    flags = ("--address", "127.0.0.1:0", "-p", "2")
+    with cache(2000) as (name, _), command(tmp_path, "--name", name, *flags) as running:
+        where = running.where()
+        until(lambda: len(running.children()) == 2)
+        stop, whole, broken, wrong = threading.Event(), [0], [0], list[str]()
+
+        def load() -> None:
+            while not stop.is_set():
+                try:
+                    found = asked(tcp(where))
+                except (OSError, http.client.HTTPException):
+                    broken[0] += 1
+                    continue
+                whole[0] += 1
+                if len(found["items"]) != 2000:
+                    wrong.append(f"{len(found['items'])} items")
+
+        threads = [threading.Thread(target=load) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for turn in range(4):
+            until(lambda turn=turn: whole[0] > turn * 5)
+            before = running.children()
+            gone = before[turn % len(before)].pid
+            os.kill(gone, signal.SIGKILL)
+            until(lambda gone=gone: gone not in {one.pid for one in running.children()})
+            count = whole[0]
+            until(lambda count=count: whole[0] > count + 3)
+        stop.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert not wrong
+        until(lambda: len(running.children()) == 2)
+        assert running.end() == 0
+
+
+def test_pages_go_on_in_whichever_process_is_asked(tmp_path: Path) -> None:
+    flags = ("--address", "127.0.0.1:0", "-p", "3")
+    with cache() as (name, writer), command(tmp_path, "--name", name, *flags) as running:
+        where = running.where()
+        until(lambda: len(running.children()) == 3)
+        for _ in range(5):
+            names, token = [], ""
+            for _ in range(20):
+                page = asked(
+                    tcp(where), f"{LIST}?limit=30" + (f"&continue={token}" if token else "")
+                )
+                names += [one["metadata"]["name"] for one in page["items"]]
+                writer.put("pods", "default/p-0100", pod(100, len(names)))
+                writer.delete("pods", "default/p-0199")
+                writer.put("pods", "default/p-0199", pod(199))
+                token = page["metadata"].get("continue", "")
+                if not token:
+                    break
+            assert names == [f"p-{number:04}" for number in range(200)]
+
+
+def test_reads_survive_the_writer(tmp_path: Path) -> None:
+    name = f"served-{os.getpid()}-{time.monotonic_ns()}"
+    with contextlib.ExitStack() as stack:
+        writer = stack.enter_context(shmcache.Writer(name, ["pods"]))
+        writer.replace("pods", [pod(1)], version="100")
+        running = stack.enter_context(command(tmp_path, "--name", name, "--address", "127.0.0.1:0"))
+        connection = tcp(running.where())
+        assert len(asked(connection)["items"]) == 1
+        writer.close()
+        assert len(asked(connection)["items"]) == 1
+        second = stack.enter_context(shmcache.Writer(name, ["pods"]))
+        second.replace("pods", [pod(1), pod(2)], version="200")
+        until(lambda: len(asked(connection)["items"]) == 2)
+        assert asked(connection)["metadata"]["resourceVersion"] == "200"
+
+
+@pytest.mark.parametrize(("flags", "status"), [
+    (("--address", "nowhere"), 2),
+    (("--max-age", "soon"), 2),
+    (("--address", "0.0.0.0:0"), 78),
+    (("--tls-cert", "x"), 78),
+    (("--tokens", "/does/not/exist"), 78),
+    (("--attach-seconds", "0", "--address", "127.0.0.1:0"), 75),
+])  # fmt: skip
+def test_what_cannot_be_served_is_said_by_the_status(flags: tuple[str, ...], status: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "shmcache", "serve", "--name", "none-such", *flags],
+        capture_output=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert done.returncode == status, done.stderr
+    assert done.stderr
+    assert b"Traceback" not in done.stderr

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 PATIENCE = 30.0
 _number = itertools.count()
 
+del server  # noqa: F821 - theirs
 # They make servers of their own: with another feature, other bookmarks, another definition.
 del test_without_watch_list_an_old_watch_has_no_end_mark  # noqa: F821
 del test_bookmarks_come_by_themselves_if_they_were_asked_for  # noqa: F821
@@ -103,7 +104,8 @@ def mirror() -> Iterator[Mirror]:
         yield Mirror(source, writer, serve)
 
 
-def test_these_are_the_cases() -> None:
+def test_these_are_the_cases(server: Any) -> None:
+    assert isinstance(server, Mirror)
     ours = {name for name in globals() if name.startswith("test_")}
     theirs = {name for name in vars(cases) if name.startswith("test_")}
 

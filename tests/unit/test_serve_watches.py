@@ -392,6 +392,35 @@ def test_a_process_that_was_stopped_too_long_tells_the_difference(
     ]
 
 
+def test_changes_out_of_order_are_told_in_order_and_nobody_resumes_among_them(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [], 10)
+    world = World(cache)
+    client = world.watch("resourceVersion=10")
+    with writer.batch():
+        writer.apply("pods", [pod("p", 20), pod("q", 15)])
+        writer.set_version("pods", "20")
+    world.turn()
+
+    assert client.told() == [("ADDED", "q", "15"), ("ADDED", "p", "20")]
+    assert world.watch("resourceVersion=15").told()[0][0] == "ERROR"
+    assert world.watch("resourceVersion=20").told() == []
+
+
+def test_what_no_version_can_tell_apart_is_not_told(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    """Two objects at the very version of the list: who is cut between them would miss one."""
+    listed(writer, [], 10)
+    world = World(cache)
+    client = world.watch("resourceVersion=10")
+    listed(writer, [pod("p", 40), pod("q", 40)], 40)
+    world.turn()
+
+    assert [each[:2] for each in client.told()] == [("ERROR", "410")]
+
+
 def test_a_server_that_went_back_ends_all_watches(
     writer: shmcache.Writer, cache: shmcache.Cache
 ) -> None:
@@ -461,6 +490,44 @@ def test_a_client_that_is_overtaken_by_the_ring_ends_cleanly(
     assert world.watch("resourceVersion=11").told()[0][0] == "ERROR"
 
 
+def test_who_lags_never_passes_the_others(writer: shmcache.Writer, cache: shmcache.Cache) -> None:
+    """The ring leads further than what was told so far: one turn tells a slice of it."""
+    listed(writer, [], 10)
+    world = World(cache, limit=0)
+    quick, slow = world.watch("resourceVersion=10"), world.watch("resourceVersion=10")
+    slow.reads = False
+    for version in (11, 12):
+        happens(writer, pod("p", version))
+        world.turn()
+    for version in range(13, 13 + WINDOW - 10):
+        happens(writer, pod("p", version))
+    assert world.channel.drain()
+    slow.read_on()
+    while world.soon:
+        world.soon.popleft()()
+    world.turn()
+
+    assert slow.told() == quick.told()
+
+
+def test_a_difference_to_a_state_that_was_told_in_part_is_not_told(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [pod("p", 4)], 10)
+    world = World(cache)
+    client = world.watch("resourceVersion=10")
+    for version in range(11, 11 + WINDOW - 10):
+        happens(writer, pod("p", version))
+    assert world.channel.drain()
+    told = client.told()
+    for version in range(11 + WINDOW, 11 + 5 * WINDOW):
+        happens(writer, pod("p", version))
+    world.turn()
+
+    assert [each[2] for each in told] == [str(version) for version in range(11, 11 + len(told))]
+    assert [each[:2] for each in client.told()] == [("ERROR", "410")]
+
+
 def test_a_list_ends_those_that_lag(writer: shmcache.Writer, cache: shmcache.Cache) -> None:
     listed(writer, [], 10)
     world = World(cache, limit=0)
@@ -517,7 +584,9 @@ def test_each_namespace_goes_on_by_its_own_versions(
         writer.set_version("pods", "60")
     world.turn()
 
-    assert [each[2] for each in a.told()] == ["98", "100", "140"]
+    assert a.watcher is not None
+    a.watcher.mark()
+    assert [each[2] for each in a.told()] == ["98", "100", "140", "140"]
     assert [each[2] for each in b.told()] == ["49", "60"]
     for version, left in ((97, 3), (98, 2), (100, 1), (139, 1), (140, 0)):
         told = world.watch(f"resourceVersion={version}", namespace="a").told()

@@ -1,4 +1,4 @@
-"""`shmcache serve` as a command: its listener, its processes, kills under load, its end."""
+"""`shmcache serve` as a command: its processes, kills under load (G32), pages (G31), its end."""
 
 import contextlib
 import http.client
@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,14 @@ def asked(connection: http.client.HTTPConnection, path: str = LIST) -> Any:
     return orjson.loads(body)
 
 
+def more_than(whole: list[int], count: int) -> bool:
+    return whole[0] > count
+
+
+def without(running: Command, pid: int) -> bool:
+    return pid not in {one.pid for one in running.children()}
+
+
 def tcp(where: str) -> http.client.HTTPConnection:
     return http.client.HTTPConnection(where.removeprefix("http://"), timeout=PATIENCE)
 
@@ -177,13 +186,12 @@ def test_server_processes_are_killed_under_load_and_nobody_gets_half_an_answer(
         for thread in threads:
             thread.start()
         for turn in range(4):
-            until(lambda turn=turn: whole[0] > turn * 5)
+            until(partial(more_than, whole, turn * 5))
             before = running.children()
             gone = before[turn % len(before)].pid
             os.kill(gone, signal.SIGKILL)
-            until(lambda gone=gone: gone not in {one.pid for one in running.children()})
-            count = whole[0]
-            until(lambda count=count: whole[0] > count + 3)
+            until(partial(without, running, gone))
+            until(partial(more_than, whole, whole[0] + 3))
         stop.set()
         for thread in threads:
             thread.join(PATIENCE)

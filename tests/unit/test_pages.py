@@ -1,6 +1,7 @@
 """Pages of lists as JSON text: the same objects as scan(), in the form asked for."""
 
 import contextlib
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import shmcache
 from shmcache import listing
 from shmcache._hot import Root
 
-ALL = ("all", b"", 1 << 20)
+ALL = ("all", b"", 1 << 26)
 POD = {"apiVersion": "v1", "kind": "Pod"}
 
 
@@ -128,3 +129,21 @@ def test_a_root_that_lost_its_memory_gives_no_text() -> None:
             assert not root.valid
             with pytest.raises(shmcache.StaleObjectError):
                 root.scan_json(ALL, 0)
+
+
+def test_texts_that_are_remembered_are_those_of_their_generation() -> None:
+    """Blocks are reused for other values; equal ones are shared by many objects (M1, M4)."""
+    rng = random.Random(5)
+
+    def made(number: int) -> dict[str, Any]:
+        shared = {"kind": "x", "list": [rng.randrange(9)] * 20, "text": f"{rng.randrange(4)}" * 60}
+        unlike = {"name": str(rng.random()), "deep": {"er": [shared, {"long": "y" * 50_000}]}}
+        return pod(number) | {"spec": shared, "status": unlike if number % 7 == 0 else shared}
+
+    with roots([made(number) for number in range(200)]) as (writer, root):
+        reader = root.reader
+        for _ in range(25):
+            writer.apply("pods", [made(rng.randrange(200)) for _ in range(40)])
+            for at in (reader.root(), root, reader.root()):
+                views = at.scan(0, want="values")
+                assert at.scan_json(ALL, 0)[0] == b",".join(view.json() for view in views)

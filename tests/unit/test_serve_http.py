@@ -1,4 +1,4 @@
-"""HTTP/1.1 of the server: what is a request and what is none, limits, deadlines, draining."""
+"""HTTP/1.1 of the server: what is a request and what is none (G34), limits, deadlines, the end."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""GET and LIST of a served cache: states, pages, selections, shapes."""
+"""GET and LIST of a served cache: states, pages, selections, shapes (G31)."""
 
 import gzip
 import threading

@@ -1,4 +1,4 @@
-"""What is not cached is never left out silently; who may not ask is told nothing."""
+"""What is not cached is never left out silently (G33); who may not ask is told nothing (G34)."""
 
 import contextlib
 import http.server

@@ -75,12 +75,13 @@ def test_both_containers_see_one_volume_that_holds_the_cache(objects: dict[str, 
     (reflector,), (web,) = pod["initContainers"], pod["containers"]
     configuration = tomllib.loads(objects["ConfigMap"]["data"]["shmcache.toml"])
 
-    names = {env["value"] for each in (reflector, web) for env in each["env"]}
+    names = {env["value"] for env in web["env"]}
     mounts = {m["mountPath"] for each in (reflector, web) for m in each["volumeMounts"][:1]}
 
     assert {configuration["name"]} == names
     assert {os.path.dirname(configuration["name"])} == mounts
     assert "Always" == reflector["restartPolicy"]
+    assert f":{reflector['ports'][0]['containerPort']}" == configuration["metrics"]
     assert "Memory" == pod["volumes"][0]["emptyDir"]["medium"]
 
 

@@ -362,6 +362,7 @@ struct shmc_queue_header {
     shmc_atomic32 reserved2;
     alignas(64) shmc_atomic next_due; /* no key is due before; in ns, UINT64_MAX = none */
     shmc_atomic keeper;               /* the seat + 1 that wakes for it; 0 = none */
+    shmc_atomic waking_ns;            /* when a worker was rung for that is not there yet; 0 = none */
     alignas(64) shmc_atomic priorities[SHMC_QUEUE_LANES]; /* + 2^32; 0 = a free lane */
     shmc_atomic sleeping[SHMC_MAX_SEATS / 64];            /* a bit for each seat */
     struct shmc_queue_lane lanes[SHMC_QUEUE_LANES];

@@ -244,6 +244,7 @@ enum shmc_status shmc_queue_take(struct shmc_queue *queue, uint64_t limit_ns,
         return SHMC_OVER;
     const uint64_t now_ns = shmc_monotonic_ns();
     const bool over = shmc_queue_shut(queue);
+    shmc_queue_come(queue);
     if (!over && shmc_load_racy(&queue->header->next_due) <= now_ns)
         shmc_due_fire(queue, now_ns);
     shmc_queue_sweep(queue, now_ns);
@@ -254,8 +255,10 @@ enum shmc_status shmc_queue_take(struct shmc_queue *queue, uint64_t limit_ns,
     if (!over && shmc_load_racy(&queue->header->missing) == 0)
         return SHMC_EMPTY;
     shmc_queue_scan(queue, now_ns); /* a key whose ticket was lost is no reason to go home */
-    if (take_any(queue, now_ns, limit_ns, held))
+    if (take_any(queue, now_ns, limit_ns, held)) {
+        shmc_queue_pass_on(queue);
         return SHMC_OK;
+    }
     return over ? SHMC_OVER : SHMC_EMPTY;
 }
 

@@ -190,7 +190,8 @@ void shmc_due_check(struct shmc_queue *queue, uint64_t slot, uint64_t now_ns);
 
 /* Wakes one sleeper, if there is one. A full fence stands between what it shall see and this. */
 void shmc_queue_post(struct shmc_queue *queue);
-void shmc_queue_post_seat(struct shmc_queue *queue, uint64_t seat);
+/* Who may have been rung for is there, and is about to look for tickets (W9). */
+void shmc_queue_come(struct shmc_queue *queue);
 /* After a key was taken: one more worker, if there is more to do (W3). */
 void shmc_queue_pass_on(struct shmc_queue *queue);
 /* A slot may be had by another key. */

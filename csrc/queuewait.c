@@ -11,6 +11,9 @@
  *   W2  a bell only counts up; a thread sleeps on the number that it read before it looked.
  *   W3  who takes a key looks whether tickets are left and lamps are lit, and passes one ring on:
  *       a post whose receiver found another key, or died, is not the last one.
+ *   W9  while a worker that was rung for is on its way, nobody else is rung for: it takes a key, looks,
+ *       and passes the ring on. It says that it has come before it looks; who does not come in time
+ *       is not waited for.
  *   W4  at most one sleeping thread of all processes, the keeper, wakes when the next key is due;
  *       without one nobody would, so whoever stops being it passes that on.
  *   W5  nobody sleeps for longer than a tick without looking after the dead (queuesweep.c). What
@@ -20,6 +23,7 @@
  *
  * Ordering
  *   W7  ticket ▸ full fence ▸ lamps  <->  lamp ▸ full fence ▸ tickets (Q10). One sees the other.
+ *   W10 ticket ▸ full fence ▸ waking  <->  waking = 0 ▸ full fence ▸ tickets (W9).
  *   W8  the same for stop, shutdown and the next due time, each stored before the bells ring.
  *
  * The lock is private to the process, held for a few instructions, never while sleeping.
@@ -28,7 +32,8 @@
 
 #include "queue.h"
 
-#define TICK_NS UINT64_C(200000000)
+#define TICK_NS UINT64_C(400000000)
+#define COMING_NS UINT64_C(200000) /* how long who was rung for may be on its way (W9) */
 
 /* ---- lamps ------------------------------------------------------------------------------------- */
 
@@ -88,8 +93,28 @@ static void ring(struct shmc_queue *queue, uint64_t seat, int threads)
     shmc_futex_wake(&queue->seats[seat].bell, threads);
 }
 
+static bool somebody_comes(const struct shmc_queue *queue, uint64_t now_ns)
+{
+    const uint64_t waking_ns = shmc_load_acquire(&queue->header->waking_ns);
+
+    return waking_ns != 0 && waking_ns <= now_ns && now_ns - waking_ns < COMING_NS;
+}
+
+void shmc_queue_come(struct shmc_queue *queue)
+{
+    if (shmc_load_racy(&queue->header->waking_ns) == 0)
+        return;
+    shmc_store_racy(&queue->header->waking_ns, 0);
+    shmc_fence_full(); /* W10 */
+}
+
 void shmc_queue_post(struct shmc_queue *queue)
 {
+    if (!anybody_sleeps(queue))
+        return;
+    const uint64_t now_ns = shmc_monotonic_ns();
+    if (somebody_comes(queue, now_ns))
+        return;
     for (uint64_t i = 0; i < words(queue); i++) {
         const uint64_t lit = shmc_load_racy(&queue->header->sleeping[i]);
         if (lit == 0)
@@ -99,6 +124,7 @@ void shmc_queue_post(struct shmc_queue *queue)
             i--; /* another post was faster: look again */
             continue;
         }
+        shmc_store_racy(&queue->header->waking_ns, now_ns); /* before it can come */
         ring(queue, seat, 1);
         shmc_queue_count(queue, COUNT_POSTS, 1);
         return;

@@ -1,5 +1,5 @@
 # ruff: noqa: T201 -- a command prints
-"""Model-check the pin and wake protocols on x86-TSO with spin.
+"""Model-check the pin, wake and queue protocols on x86-TSO with spin.
 
 A true model must be explored to the end without an error, every statement of it reached; a
 mutant must break the invariant that is named beside it. Prints one line per variant; exits 0 if
@@ -32,6 +32,8 @@ KEPT = "P2_pin_is_kept"
 ROOT = "P3_root_is_whole"
 LOST = "W1_no_ring_is_lost"
 LOST_WAKE = "W7_no_wake_is_lost"
+TWO = "Q2_one_worker"
+UNSEEN = "Q3_last_data_is_seen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,15 @@ VARIANTS = (
     Variant("wake", "ONE_VALUE, 2 threads", "-DONE_VALUE", LOST),
     Variant("wake", "ONE_VALUE, no buffers", "-DONE_VALUE -DSEQUENTIAL", LOST),
     Variant("wake", "SELF_LATE", "-DTHREADS=1 -DSELF -DSELF_LATE", LOST_WAKE),
+    Variant("queue", "2 workers", "-DNEVER_FULL -DDEPTH=4"),
+    Variant("queue", "2 workers, FEED", "-DFEED -DNEVER_FULL -DDEPTH=6"),
+    Variant("queue", "control: no store buffers", "-DSEQUENTIAL -DNO_ADD_FENCE"),
+    Variant("queue", "NO_ADD_FENCE", "-DNO_ADD_FENCE", UNSEEN),
+    Variant("queue", "LOAD_STORE", "-DLOAD_STORE", UNSEEN),
+    Variant("queue", "EARLY_REAP", "-DEARLY_REAP", TWO),
+    Variant("queue", "NO_GIVE_BACK", "-DNO_GIVE_BACK", UNSEEN),
+    Variant("queue", "DROP_DIRTY", "-DDROP_DIRTY", UNSEEN),
+    Variant("queue", "CURSOR_EARLY", "-DFEED -DCURSOR_EARLY", UNSEEN),
     Variant("wake", "NO_SELF_CHECK", "-DTHREADS=1 -DSELF -DNO_SELF_CHECK", LOST_WAKE),
 )
 

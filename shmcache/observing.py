@@ -1,7 +1,7 @@
 """What a cache looks like from outside: writer, resources, workers, memory; from shared memory.
 
 Whoever may attach sees all of it, whichever process did what: `top`, `inspect` and the metrics are
-made of this. Kernel locks say who lives; all else is what its owner wrote for display.
+made of this. Kernel locks say who lives; all else is what its owner wrote for display (G35).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where this process's consumers are in the ring: written on its seat, for whoever looks.
+"""Where this process's consumers are in the ring: written on its seat, for whoever looks (G35).
 
 A consumer is busy from the moment it took something until it asks for more and there is nothing;
 then it rests, and is behind nobody. What a seat shows is the slowest one of the busy, with how many

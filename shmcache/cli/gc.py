@@ -2,7 +2,7 @@
 
 Kernel locks say who lives, whatever files or pids say: a writer holds a byte of its lock file, each
 reader one of SEATS. A cache without both is left over. One that has readers still serves them, and
-one that was left a moment ago is what its writer goes on with when it is started again; both stay.
+one that was left a moment ago is what its writer goes on with when it is started again; both stay (G36).
 """
 
 from __future__ import annotations

@@ -425,6 +425,7 @@ def test_inspect_finds_what_is_broken() -> None:
 
 
 def test_a_cache_without_a_writer_is_read_and_it_is_said(world: World) -> None:
+    """And is removed by gc only when nobody reads it any more, nor may go on with it (G36)."""
     name = f"dead-{os.getpid()}"
     with ApiServer(seed=1) as server:
         server.load("pods", pod("web-0", "default", {"phase": "Running"}))

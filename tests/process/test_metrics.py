@@ -120,6 +120,7 @@ sys.stdin.readline()
 def test_lag_of_a_worker_is_seen_from_any_other_process(
     writer: shmcache.Writer, cache: shmcache.Cache
 ) -> None:
+    """G35."""
     with subprocess.Popen(
         [sys.executable, "-c", FOLLOWER, cache.name], cwd=ROOT, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,

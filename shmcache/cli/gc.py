@@ -1,8 +1,8 @@
-"""`shmcache gc`: removes what crashes left behind, and nothing that lives.
+"""`shmcache gc`: removes what crashes left behind, and nothing that lives (G36).
 
 Kernel locks say who lives, whatever files or pids say: a writer holds a byte of its lock file, each
 reader one of SEATS. A cache without both is left over. One that has readers still serves them, and
-one that was left a moment ago is what its writer goes on with when it is started again; both stay (G36).
+one that was made a moment ago is what its writer goes on with when it is started again: both stay.
 """
 
 from __future__ import annotations

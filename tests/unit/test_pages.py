@@ -22,9 +22,11 @@ def pod(number: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def roots(objects: list[dict[str, Any]]) -> Iterator[tuple[shmcache.Writer, Root]]:
+def roots(
+    objects: list[dict[str, Any]], **options: Any
+) -> Iterator[tuple[shmcache.Writer, Root]]:
     pods = shmcache.Resource("pods", {"node": "spec.nodeName"})
-    with shmcache.Writer("pages", [pods]) as writer:
+    with shmcache.Writer("pages", [pods], **options) as writer:
         writer.replace("pods", objects, version="7")
         with shmcache.attach("pages") as cache:
             yield writer, cache.reader.root()
@@ -140,10 +142,12 @@ def test_texts_that_are_remembered_are_those_of_their_generation() -> None:
         unlike = {"name": str(rng.random()), "deep": {"er": [shared, {"long": "y" * 50_000}]}}
         return pod(number) | {"spec": shared, "status": unlike if number % 7 == 0 else shared}
 
-    with roots([made(number) for number in range(200)]) as (writer, root):
+    first = [made(number) for number in range(60)]
+    with roots(first, ring_slots=64, garbage_max=1 << 16) as (writer, root):
         reader = root.reader
-        for _ in range(25):
-            writer.apply("pods", [made(rng.randrange(200)) for _ in range(40)])
-            for at in (reader.root(), root, reader.root()):
+        del root
+        for _ in range(200):
+            writer.apply("pods", [made(rng.randrange(60)) for _ in range(20)])
+            for at in (reader.root(), reader.root()):
                 views = at.scan(0, want="values")
                 assert at.scan_json(ALL, 0)[0] == b",".join(view.json() for view in views)

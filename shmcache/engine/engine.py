@@ -18,6 +18,7 @@ from shmcache.backoff import Backoff
 from shmcache.engine.budget import Budget, Weights
 from shmcache.engine.content import Content
 from shmcache.engine.counters import Counters
+from shmcache.engine.describing import described
 from shmcache.engine.feed import Feed, Parts
 from shmcache.engine.opening import Opener
 from shmcache.engine.pace import Pace
@@ -47,6 +48,8 @@ class Kept:
         """Of its feeds, when they publish."""
         self._refused = 0
         self._lock = threading.Lock()
+        self.described = False
+        """Whether readers were told what it is, or cannot be."""
         self.word = 0.0
         """When its server was last heard in an earlier life; 0: never."""
         self.standing = Standing(plan.max_age, partial(self._publish, writer), time.monotonic)
@@ -148,6 +151,16 @@ class Engine:
         while not self._stop.wait(LOOK_SECONDS):
             for kept in self._kept:
                 kept.standing.look()
+                if not kept.described and kept.standing.current[0] == states.SYNCED:
+                    self._describe(kept)
+
+    def _describe(self, kept: Kept) -> None:
+        """Tells readers what the resource is, once its source has found out."""
+        kept.described = True
+        try:
+            self._writer.describe(kept.plan.name, **described(self._opener, kept.plan))
+        except (CacheFull, SourceFailed) as error:
+            logger.warning("%s: readers are not told its kind: %s", kept.plan.name, error)
 
     def _give_up(self, error: Exception) -> None:
         if self._stop.is_set():

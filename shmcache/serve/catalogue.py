@@ -108,7 +108,7 @@ class Catalogue:
 
 def _declared(settings: dict[str, Any]) -> Kind | None:
     """The kind that the reflector has found."""
-    resource, name = settings.get("resource"), settings.get("kind")
+    resource, name = settings.get("plural"), settings.get("kind")
     if not resource or not name:
         return None
     group, version = str(settings.get("group") or ""), str(settings.get("version") or "v1")

@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 import shmcache
+from shmcache.testing import ApiServer
 
 PATIENCE = 60.0
 LIST = "/api/v1/namespaces/default/pods"
@@ -253,3 +254,51 @@ def test_what_cannot_be_served_is_said_by_the_status(flags: tuple[str, ...], sta
     assert done.returncode == status, done.stderr
     assert done.stderr
     assert b"Traceback" not in done.stderr
+
+
+WIDGETS = {
+    "metadata": {"name": "widgets.example.com"},
+    "spec": {
+        "group": "example.com",
+        "names": {"plural": "widgets", "kind": "Widget", "shortNames": ["wi"]},
+        "scope": "Namespaced",
+        "versions": [{"name": "v1", "served": True, "storage": True}],
+    },
+}
+
+
+def test_what_the_reflector_caches_is_served_as_its_server_calls_it(tmp_path: Path) -> None:
+    """A custom resource without objects, a short name, a namespace: scope and kinds are told."""
+    name = f"served-{os.getpid()}-{time.monotonic_ns()}"
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(ApiServer())
+        server.create("customresourcedefinitions", WIDGETS)
+        server.load("pods", pod(1, 50))
+        reflector = subprocess.Popen(
+            [sys.executable, "-m", "shmcache", "run", "--name", name, "-s", server.url,
+             "-n", "default", "po", "widgets.example.com"],
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        stack.callback(reflector.wait)
+        stack.callback(reflector.kill)
+        running = stack.enter_context(command(tmp_path, "--name", name, "--address", "127.0.0.1:0"))
+        where = running.where()
+
+        def code(path: str) -> tuple[int, Any]:
+            connection = tcp(where)
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            body = answer.read()
+            connection.close()
+            return answer.status, orjson.loads(body)
+
+        widgets = "/apis/example.com/v1/namespaces/default/widgets"
+        until(lambda: code(widgets)[0] == 200)
+        assert code(widgets)[1]["kind"] == "WidgetList"
+        until(lambda: code(LIST)[0] == 200)
+        assert len(asked(tcp(where))["items"]) == 1
+        status, refused = code("/api/v1/pods")
+        assert (status, refused["reason"]) == (403, "Forbidden")
+        assert "namespaces default" in refused["message"]
+        (row,) = code("/apis/example.com/v1")[1]["resources"]
+        assert (row["kind"], row["shortNames"]) == ("Widget", ["wi"])

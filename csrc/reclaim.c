@@ -134,6 +134,7 @@ static void look_at_pins(const struct shmc_writer *writer, struct shmc_pin_list 
     *pins = (struct shmc_pin_list){.open = UINT64_MAX};
     if (writer->seats == NULL)
         return;
+    SHMC_UNLESS(NO_WRITER_FENCE, shmc_fence_full()); /* P1, whatever was looked at before */
     shmc_seats_pins(writer->seats, writer->seat_count, writer->super, pins);
     for (unsigned i = 0; i < SHMC_KEPT; i++) {
         const uint64_t kept = shmc_load_racy(&writer->super->kept[i]);

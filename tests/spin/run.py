@@ -25,7 +25,7 @@ SKIPPED = 77
 JOBS = 2
 MEMORY_LIMIT_MB = 800  # of one pan; JOBS of them stay below 2 GB
 DEPTH_LIMIT_STEPS = 1_000_000
-TIME_LIMIT_S = 120
+TIME_LIMIT_S = 300
 
 WHOLE = "P1_value_is_whole"
 KEPT = "P2_pin_is_kept"
@@ -66,24 +66,26 @@ TWO_WORDS = "-DINTERESTS=2 -DTWO_WORDS -DPUBLISHES=2"
 PLAIN = "-DTHREADS=1 -DPLAIN_ANNOUNCE -DLITERAL"
 
 VARIANTS = (
-    Variant("pin", "1 reader", f"{PIN} -DGENERATIONS=8"),
-    Variant("pin", "1 reader, 2 slots", f"{PIN} -DGENERATIONS=8 -DSLOTS=2"),
-    Variant("pin", "1 reader, REVOKE", f"{PIN} -DGENERATIONS=6 -DREVOKE"),
-    Variant("pin", "1 reader, KEEP", f"{PIN} -DGENERATIONS=7 -DKEEP"),
-    Variant("pin", "1 reader, SHARE", f"{PIN} -DGENERATIONS=7 -DSHARE"),
-    Variant("pin", "1 reader, all of them", f"{PIN} -DGENERATIONS=5 -DREVOKE -DKEEP -DSHARE"),
-    Variant("pin", "2 readers", f"{PIN} -DGENERATIONS=4 -DREADERS=2"),
-    Variant("pin", "2 readers, KEEP", f"{PIN} -DGENERATIONS=3 -DREADERS=2 -DKEEP -DBLOCKS=2"),
-    Variant("pin", "2 readers, REVOKE", f"{PIN} -DGENERATIONS=4 -DREADERS=2 -DREVOKE"),
+    Variant("pin", "1 reader", f"{PIN} -DGENERATIONS=6"),
+    Variant("pin", "1 reader, 2 slots", f"{PIN} -DGENERATIONS=6 -DSLOTS=2"),
+    Variant("pin", "1 reader, REVOKE", f"{PIN} -DGENERATIONS=5 -DREVOKE"),
+    Variant("pin", "1 reader, KEEP", f"{PIN} -DGENERATIONS=5 -DKEEP"),
+    Variant("pin", "1 reader, KEEP, 2 places", f"{PIN} -DGENERATIONS=4 -DKEEP -DPLACES=2"),
+    Variant("pin", "1 reader, SHARE", f"{PIN} -DGENERATIONS=5 -DSHARE"),
+    Variant("pin", "1 reader, all of them", f"{PIN} -DGENERATIONS=4 -DREVOKE -DKEEP -DSHARE"),
+    Variant("pin", "1 reader, TAKEOVER", f"{PIN} -DGENERATIONS=4 -DTAKEOVER=2"),
+    Variant("pin", "TAKEOVER, REVOKE", f"{PIN} -DGENERATIONS=4 -DTAKEOVER=1 -DREVOKE"),
+    Variant("pin", "2 readers", f"{PIN} -DGENERATIONS=3 -DREADERS=2 -DBLOCKS=2"),
+    Variant("pin", "2 readers, REVOKE", f"{PIN} -DGENERATIONS=3 -DREADERS=2 -DBLOCKS=2 -DREVOKE"),
     Variant(
         "pin",
         "floor alone, pins broken",
-        "-DGENERATIONS=5 -DREVOKE -DNO_READER_FENCE -DNO_WRITER_FENCE -DNO_RECHECK",
+        "-DGENERATIONS=4 -DREVOKE -DNO_READER_FENCE -DNO_WRITER_FENCE -DNO_RECHECK",
     ),
     Variant(
         "pin",
         "control: no store buffers",
-        "-DSEQUENTIAL -DNO_READER_FENCE -DNO_WRITER_FENCE -DKEEP",
+        "-DSEQUENTIAL -DNO_READER_FENCE -DNO_WRITER_FENCE -DKEEP -DGENERATIONS=5",
     ),
     Variant("pin", "NO_READER_FENCE", "-DNO_READER_FENCE", KEPT),
     Variant("pin", "NO_WRITER_FENCE", "-DNO_WRITER_FENCE", KEPT),
@@ -92,8 +94,16 @@ VARIANTS = (
     Variant("pin", "SCAN_DOWN", "-DKEEP -DSCAN_DOWN", KEPT),
     Variant("pin", "NO_RETIRE_WAIT", "-DNO_RETIRE_WAIT", KEPT),
     Variant("pin", "RETIRE_EARLY", "-DRETIRE_EARLY", KEPT),
+    Variant("pin", "BIRTH_LATE", "-DBIRTH_LATE", KEPT),
+    Variant("pin", "PLACE_LATE", "-DPLACE_LATE", KEPT),
+    Variant("pin", "NO_CEILING", "-DREADERS=2 -DNO_CEILING -DGENERATIONS=4", KEPT),
+    Variant("pin", "NOT_OPEN", "-DSHARE -DNOT_OPEN", KEPT),
+    Variant("pin", "FORGET_KEPT", "-DTAKEOVER=1 -DFORGET_KEPT -DGENERATIONS=4", KEPT),
+    Variant("pin", "NO_INHERIT_WAIT", "-DTAKEOVER=1 -DNO_INHERIT_WAIT -DGENERATIONS=4", KEPT),
     Variant("pin", "NO_FLOOR_CHECK", "-DREVOKE -DNO_FLOOR_CHECK", WHOLE),
     Variant("pin", "FLOOR_LATE", "-DREVOKE -DFLOOR_LATE", WHOLE),
+    Variant("pin", "LET_GO_LATE", "-DREVOKE -DLET_GO_LATE", WHOLE),
+    Variant("pin", "BACK_AGAIN", "-DREVOKE -DBACK_AGAIN", WHOLE),
     Variant("pin", "PUBLISH_EARLY", "-DPUBLISH_EARLY", ROOT),
     Variant("pin", "SLOT_LIMIT=SLOTS", "-DREVOKE -DSLOT_LIMIT=SLOTS", ROOT),
     Variant("wake", "1 thread", f"{WAKE} -DTHREADS=1 -DPUBLISHES=4"),

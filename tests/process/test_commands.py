@@ -166,7 +166,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         }
         command = [sys.executable, "-m", "shmcache", "run", "pods", "services", "nodes"]
         command += ["deployments.apps", "configmaps", "--name", name, "--server", server.url]
-        command += ["--index", "pods:node=spec.nodeName", "--log-level", "warning"]
+        command += ["--index", "pods:node=spec.nodeName", "--log-level", "warning", "--no-keep"]
         with subprocess.Popen(command, cwd=ROOT) as reflector:
             try:
                 with shmcache.attach(name, timeout=PATIENCE) as cache:
@@ -429,7 +429,7 @@ def test_a_cache_without_a_writer_is_read_and_it_is_said(world: World) -> None:
     name = f"dead-{os.getpid()}"
     with ApiServer(seed=1) as server:
         server.load("pods", pod("web-0", "default", {"phase": "Running"}))
-        command = [sys.executable, "-m", "shmcache", "run", "pods", "--name", name]
+        command = [sys.executable, "-m", "shmcache", "run", "pods", "--name", name, "--no-keep"]
         reflector = subprocess.Popen(
             [*command, "--server", server.url], cwd=ROOT, stderr=subprocess.DEVNULL
         )
@@ -475,7 +475,7 @@ def test_a_first_list_that_is_under_way_is_waited_for() -> None:
     name = f"slow-{os.getpid()}"
     with ApiServer(seed=1) as server:
         server.load("pods", pod("web-0", "default", {"phase": "Running"}))
-        command = [sys.executable, "-m", "shmcache", "run", "pods", "--name", name]
+        command = [sys.executable, "-m", "shmcache", "run", "pods", "--name", name, "--no-keep"]
         with subprocess.Popen(
             [*command, "--server", server.url], cwd=ROOT, stderr=subprocess.DEVNULL
         ) as reflector:

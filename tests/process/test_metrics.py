@@ -219,7 +219,7 @@ class Run:
 
     def __init__(self, name: str, server: ApiServer, address: str) -> None:
         command = [sys.executable, "-m", "shmcache", "run", "pods", "--name", name]
-        command += ["--server", server.url, "--metrics", address]
+        command += ["--server", server.url, "--metrics", address, "--no-keep"]
         self.process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         self.lines: list[str] = []

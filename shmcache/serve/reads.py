@@ -10,7 +10,7 @@ from shmcache import listing
 from shmcache.errors import InvalidSelector, StaleObjectError
 from shmcache.protocol import accept, failures, tokens, validation
 from shmcache.selectors import FieldSelector, LabelSelector
-from shmcache.serve import lists, past, shapes
+from shmcache.serve import lanes, lists, past, shapes
 from shmcache.serve.answers import Answer, Stream
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ async def get(server: Server, request: Request, served: Served) -> Answer:
     shape = accept.shape(request.headers.get("accept", ""))
     served.scope.check(served.kind, target.namespace, shape=shape)
     if query and (version := query.get("resourceVersion")):
-        await server.fresh(served.name, validation.numeric(version))
+        await server.fresh(served.name, validation.numeric(version), target.namespace)
     headers = server.standing.headers(served)
     key = served.key(target.namespace, target.name)
     for tries in range(TRIES):
@@ -59,12 +59,13 @@ async def list_(server: Server, request: Request, served: Served) -> Stream:
     served.scope.check(kind, target.namespace, shape=shape)
     served.scope.check_selectors(kind, labels, fields)
     if not asked.continue_token:
-        await server.fresh(served.name, validation.numeric(asked.resource_version))
+        wanted_version = validation.numeric(asked.resource_version)
+        await server.fresh(served.name, wanted_version, target.namespace)
     headers = server.standing.headers(served)
     wanted = listing.selection(target.namespace or None, labels, fields, None)
     include = query.get("includeObject", "")
     for tries in range(TRIES):
-        state, after = _state(server, served, asked)
+        state, after = _state(server, served, asked, target.namespace)
         try:
             walk = _walk(state, wanted, asked, after)
             metadata = _metadata(server, walk, state, wanted, asked)
@@ -99,11 +100,13 @@ def selectors(
 # ---- which state ---------------------------------------------------------------------------------
 
 
-def _state(server: Server, served: Served, asked: ListOptions) -> tuple[State, str | None]:
+def _state(
+    server: Server, served: Served, asked: ListOptions, namespace: str
+) -> tuple[State, str | None]:
     """The state to list, and the key behind which to begin, relative to the list's scope."""
     reader, number = server.cache.locate(served.name)
     root = reader.root()
-    version = root.record(number)["version"] or "0"
+    version = lanes.version_of(root.record(number), namespace) or "0"
     latest = past.state_of(root, number, version)
     if asked.continue_token:
         return _continued(server, latest, asked.continue_token)

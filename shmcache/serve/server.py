@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shmcache.protocol import failures, watching
-from shmcache.serve import routes
+from shmcache.serve import lanes, routes
 from shmcache.serve.access import Access
 from shmcache.serve.bell import Bell
 from shmcache.serve.catalogue import Catalogue
@@ -198,9 +198,12 @@ class Server:
         self.stats.requests += 1
         return await routes.answer(self, request, connection)
 
-    async def fresh(self, resource: str, version: int) -> None:
-        """Returns when the resource has come so far; a Failure (504) if it does not in time."""
-        current = self.version(resource)
+    async def fresh(self, resource: str, version: int, namespace: str = "") -> None:
+        """Returns when the resource has come so far; a Failure (504) if it does not in time.
+
+        `namespace`: only this part of it.
+        """
+        current = self.version(resource, namespace)
         if version <= current:
             return
         if self._waiting >= self.limits.waiting:
@@ -217,7 +220,7 @@ class Server:
         try:
             while True:
                 rung[:] = [Pending()]
-                current = self.version(resource)
+                current = self.version(resource, namespace)
                 if version <= current:
                     return
                 if self.loop.now >= deadline:
@@ -228,9 +231,10 @@ class Server:
             timer.cancel()
             self.bell.remove(ring)
 
-    def version(self, resource: str) -> int:
+    def version(self, resource: str, namespace: str = "") -> int:
         """Up to which version the content of a resource is; 0 where nobody says."""
-        found = self.cache[resource].version
+        cached = self.cache[resource]
+        found = lanes.version_of(cached.record(), namespace) if namespace else cached.version
         return int(found) if found is not None and found.isdecimal() else 0
 
     def later(self, seconds: float, function: Callable[[], object]) -> Timer:

@@ -34,7 +34,11 @@ async def answer(server: Server, request: Request, connection: Connection, serve
         connection.close()
         return
     headers = server.standing.headers(served)
-    refused = await _refusal(server, served, watching.beginning(asked).fresh)
+    refused = await _refusal(server, served, watching.beginning(asked).fresh, namespace)
+    if request.method == "HEAD":
+        connection.begin(headers=headers)
+        connection.done()
+        return
     if not connection.alive or server.draining:
         raise failures.not_ready()
     form = Form(served.kind, shape, request.query.get("includeObject", ""))
@@ -48,10 +52,12 @@ async def answer(server: Server, request: Request, connection: Connection, serve
         _stream(connection, opening, headers, refused)
 
 
-async def _refusal(server: Server, served: Served, fresh: int) -> failures.Failure | None:
+async def _refusal(
+    server: Server, served: Served, fresh: int, namespace: str
+) -> failures.Failure | None:
     """What a watch is told at once, if the version it wants does not come in time."""
     try:
-        await server.fresh(served.name, fresh)
+        await server.fresh(served.name, fresh, namespace)
     except failures.Failure as failure:
         return failure
     return None

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmcache.errors import Lapped, StaleObjectError
 from shmcache.protocol import failures
+from shmcache.serve import lanes
 from shmcache.serve.watch_history import History
 from shmcache.serve.watch_selection import Index
 from shmcache.serve.watch_told import Told, difference, ends_gap, number_of, told
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from shmcache.serve.watch_selection import Selection
     from shmcache.serve.watch_stream import Watcher
 
+UNKNOWN = 1 << 256
+"""The floor of a lane of which nobody knows how far it is: nothing can be resumed."""
 SLICE = 64
 """Deltas told in one turn, and written as one."""
 PAST = 4096
@@ -61,11 +64,11 @@ class Group:
 class Channel:
     """Follows one resource as long as it is watched. Used in the loop's thread alone."""
 
-    def __init__(self, cache: Cache, resource: str, kind: Kind, *, lanes: bool = False) -> None:
-        """`lanes`: each namespace has a watch of its own behind it, with versions of its own."""
+    def __init__(self, cache: Cache, resource: str, kind: Kind, *, own: bool = False) -> None:
+        """`own`: each namespace has a watch of its own behind it, with versions of its own."""
         self.resource = resource
         self.kind = kind
-        self.lanes = lanes
+        self.lanes = own
         self.watchers: dict[Watcher, None] = {}
         """All of them, in whatever phase."""
         self.waiting: dict[Watcher, None] = {}
@@ -96,11 +99,13 @@ class Channel:
         self.position = root.head
         self.version: str = record["version"] or "0"
         self._breaks: int = record["breaks"]
+        self._lanes = lanes.versions(record) if self.lanes else {}
         self.latest = number_of(record["version"])
         """The version of `root` as a number; -1: versions mean nothing here."""
         self._target: tuple[Root, dict[str, Any]] | None = None
 
     def _begin_history(self) -> None:
+        self._begun = {lane: number_of(version) for lane, version in self._lanes.items()}
         self._floor = self.latest
         self._histories: dict[str, History] = {}
         self._last: dict[str, int] = {}
@@ -135,26 +140,34 @@ class Channel:
     def _history(self, lane: str) -> History:
         found = self._histories.get(lane)
         if found is None:  # nothing was told of it since this history began
-            found = self._histories[lane] = History(self._floor)
+            floor = self._begun.get(lane, UNKNOWN) if self.lanes else self._floor
+            found = self._histories[lane] = History(floor)
         return found
 
     def locate(self, selection: Selection, version: int) -> int:
         """Where a watch from this version begins; a Failure (410) if it is too old."""
-        if self.latest < 0:
-            raise failures.too_old(version, 0)
         lane = self._lane(selection.namespace)
+        if self._latest_of(lane) < 0:
+            raise failures.too_old(version, 0)
         latest = self.reached(selection)
         tail = self.reader.root().tail
         return self._history(lane).locate(version, latest, tail, self.position)
 
     def reached(self, selection: Selection) -> int:
         """Up to which version a live watch was told everything."""
-        return max(self.latest, self._last.get(self._lane(selection.namespace), -1))
+        lane = self._lane(selection.namespace)
+        return max(self._latest_of(lane), self._last.get(lane, -1))
+
+    def _latest_of(self, lane: str) -> int:
+        """The version of `root`, in this lane."""
+        if not self.lanes:
+            return self.latest
+        return number_of(self._lanes.get(lane))
 
     def mark(self, selection: Selection) -> str:
         """The version of a bookmark."""
         reached = self.reached(selection)
-        return self.version if reached <= self.latest else str(reached)
+        return self.version if reached == self.latest or reached < 0 else str(reached)
 
     # ---- watches -------------------------------------------------------------------------------
 
@@ -230,7 +243,7 @@ class Channel:
         last = dict(self._last)
         for change in changes:
             lane = self._lane(change.namespace)
-            before = max(self.latest, last.get(lane, -1))
+            before = max(self._latest_of(lane), last.get(lane, -1))
             if change.number <= before:
                 return False
             self._history(lane).mark(before, change.position)

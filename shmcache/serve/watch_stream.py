@@ -210,7 +210,10 @@ class Watcher:
         """Whether it wants what the others want, in the same bytes."""
         if self.form.shape == TABLE and not self.shown:
             return False
-        return self.after <= self.channel.reached(self.selection) or self.channel.latest < 0
+        return self._is_reached() or self.channel.latest < 0
+
+    def _is_reached(self) -> bool:
+        return self.after <= self.channel.reached(self.selection)
 
     def deliver(self, data: bytes) -> None:
         """Told by the channel, which stands behind it now."""
@@ -234,7 +237,7 @@ class Watcher:
     def mark(self) -> None:
         """A bookmark, if everything is told that it would cover (L3)."""
         waits = self.position == self.channel.position and self.phase == LAGGING
-        if self.out.backlog or not (self.live or (waits and self.channel.latest >= self.after)):
+        if self.out.backlog or not (self.live or (waits and self._is_reached())):
             return
         if self.channel.latest >= 0:
             line = self.form.mark(self.channel.mark(self.selection), first=not self.shown)

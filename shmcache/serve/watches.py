@@ -53,8 +53,8 @@ class Watches:
         if found is not None:
             return found[1]
         server = self._server
-        lanes = bool(served.scope.namespaces)
-        channel = Channel(server.cache, served.name, served.kind, lanes=lanes)
+        own = len(served.scope.namespaces) > 1
+        channel = Channel(server.cache, served.name, served.kind, own=own)
         if not self._channels:
             server.bell.add(self._rung)
             self._look_later()

@@ -116,7 +116,7 @@ def test_bookmarks_come_by_themselves_and_only_to_who_asked() -> None:
 
 
 def test_a_head_request_opens_no_watch(asked: Asked) -> None:
-    answer = asked.get("/api/v1/pods?watch=1", method="HEAD")
+    answer = asked.get("/api/v1/pods?watch=1", "HEAD")
 
     assert (answer.code, answer.body) == (200, b"")
     until(asked, lambda: asked.serve.server.watches.count == 0)
@@ -126,7 +126,7 @@ def test_a_head_request_opens_no_watch(asked: Asked) -> None:
 
 
 def test_what_is_not_listed_yet_is_not_watched_either() -> None:
-    settings = {"resource": "pods", "kind": "Pod", "version": "v1", "namespaced": True}
+    settings = {"resource": "pods", "kind": "Pod", "version": "v1", "namespaces": []}
     with serving(resources=[Resource("pods", settings=settings)]) as asked:
         asked.writer.set_state("pods", states.LISTING)
         answer = asked.get("/api/v1/pods?watch=1&timeoutSeconds=1")
@@ -146,6 +146,24 @@ def test_what_is_outside_of_the_scope_is_refused_in_words() -> None:
 
     assert [everywhere.code, elsewhere.code] == [403, 403]
     assert "the namespaces a, b" in everywhere.json["message"]
+
+
+def test_a_namespace_is_listed_and_watched_at_its_own_version() -> None:
+    """With the smallest of all, a client would be shown again what its list has shown."""
+    settings = {"resource": "pods", "kind": "Pod", "version": "v1", "namespaces": ["a", "b"]}
+    resource = Resource("pods", settings=settings)
+    objects = [pod(1, "a", 180), pod(1, "b", 90)]
+    with serving({"pods": objects}, Serving(fresh_seconds=0.01), resources=[resource]) as asked:
+        asked.writer.set_marks("pods", '{"a": "200", "b": "100"}')
+        path = "/api/v1/namespaces/a/pods"
+        version = asked.get(path).json["metadata"]["resourceVersion"]
+        fresh = asked.get(f"{path}?resourceVersion=200&resourceVersionMatch=NotOlderThan")
+        with Stream(asked, f"resourceVersion={version}", path) as stream:
+            until(asked, lambda: asked.serve.server.watches.count == 1)
+            asked.apply(pod(2, "a", 210), "100")
+            told = stream.told()
+
+    assert (version, fresh.code, told) == ("200", 200, ("ADDED", "p-0002"))
 
 
 # ---- slow clients -----------------------------------------------------------------------------

@@ -573,25 +573,34 @@ def test_each_namespace_goes_on_by_its_own_versions(
 ) -> None:
     """Two feeds: one at 100, one at 50. The resource says 50."""
     listed(writer, [], 10)
+    writer.set_marks("pods", '{"a": "12", "b": "10"}')
     world = World(cache, lanes=True)
-    a, b = (world.watch("resourceVersion=10", namespace=each) for each in "ab")
+    (early,) = world.watch("resourceVersion=11", namespace="a").told()
+    a = world.watch("resourceVersion=12", namespace="a")
+    b = world.watch("resourceVersion=10", namespace="b")
     with writer.batch():
         writer.apply("pods", [pod("p", 98, "a"), pod("q", 49, "b"), pod("p", 100, "a")])
         writer.set_version("pods", "49")
+        writer.set_marks("pods", '{"a": "100", "b": "49"}')
     world.turn()
     with writer.batch():
         writer.apply("pods", [pod("q", 60, "b"), pod("p", 140, "a")])
         writer.set_version("pods", "60")
+        writer.set_marks("pods", '{"a": "150", "b": "60"}')
     world.turn()
 
+    assert early[:2] == ("ERROR", "410"), "what came to namespace a until 12 was not seen"
     assert a.watcher is not None
     a.watcher.mark()
-    assert [each[2] for each in a.told()] == ["98", "100", "140", "140"]
+    assert [each[2] for each in a.told()] == ["98", "100", "140", "150"]
     assert [each[2] for each in b.told()] == ["49", "60"]
-    for version, left in ((97, 3), (98, 2), (100, 1), (139, 1), (140, 0)):
+    for version, left in ((97, 3), (98, 2), (100, 1), (139, 1), (140, 0), (150, 0)):
         told = world.watch(f"resourceVersion={version}", namespace="a").told()
         assert len(told) == left, version
     assert [each[2] for each in world.watch("resourceVersion=49", namespace="b").told()] == ["60"]
+    another = World(cache, lanes=True)
+    assert another.watch("resourceVersion=149", namespace="a").told()[0][0] == "ERROR"
+    assert another.watch("resourceVersion=150", namespace="a").told() == []
 
 
 # ---- bookmarks --------------------------------------------------------------------------------

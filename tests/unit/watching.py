@@ -88,7 +88,7 @@ class World:
         self.cache = cache
         self.limit = limit
         self.soon: deque[Callable[[], object]] = deque()
-        self.channel = Channel(cache, "pods", PODS, lanes=lanes)
+        self.channel = Channel(cache, "pods", PODS, own=lanes)
 
     def watch(self, query: str = "", namespace: str = "", shape: str = "full") -> Client:
         """A client that watches with these parameters."""

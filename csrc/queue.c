@@ -74,6 +74,12 @@ static void hand_in(struct shmc_queue *queue, uint64_t slot, unsigned lane, uint
 enum shmc_status shmc_key_dirty(struct shmc_queue *queue, struct shmc_place place, unsigned lane,
                                 uint64_t now_ns)
 {
+    return shmc_key_fired(queue, place, lane, now_ns, 0);
+}
+
+enum shmc_status shmc_key_fired(struct shmc_queue *queue, struct shmc_place place, unsigned lane,
+                                uint64_t now_ns, uint64_t firing)
+{
     struct shmc_queue_slot *slot = shmc_slot_of(queue, place);
 
     for (;;) {
@@ -99,6 +105,8 @@ enum shmc_status shmc_key_dirty(struct shmc_queue *queue, struct shmc_place plac
             return SHMC_OK;
         }
         shmc_queue_count(queue, COUNT_ADDS, 1);
+        if (firing != 0)
+            (void)shmc_cas(&slot->delay, firing, 0); /* D2 */
         if (!held)
             hand_in(queue, place.slot, lane, now_ns);
         return SHMC_OK;

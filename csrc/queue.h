@@ -136,6 +136,9 @@ static inline bool shmc_same_life(const struct shmc_queue *queue, struct shmc_pl
 /* The key is to be worked on. NOT_FOUND: the slot is another key's by now. */
 enum shmc_status shmc_key_dirty(struct shmc_queue *queue, struct shmc_place place, unsigned lane,
                                 uint64_t now_ns);
+/* The same for a delay that fires, which is over before anybody is given the key. */
+enum shmc_status shmc_key_fired(struct shmc_queue *queue, struct shmc_place place, unsigned lane,
+                                uint64_t now_ns, uint64_t firing);
 /* From held by `word`'s owner to queued. False: the word has changed. */
 bool shmc_key_expired(const struct shmc_queue *queue, uint64_t slot, uint64_t word,
                       uint64_t now_ns);

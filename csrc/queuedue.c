@@ -8,8 +8,10 @@
  * Invariants
  *   D1  a delay counts if its life is the slot's. It is set, made earlier and fired by an exchange
  *       of that one word.
- *   D2  firing: delay -> firing ▸ dirty ▸ firing -> none. Who meets a firing delay when it sets
- *       one makes the key dirty itself first; a scan does, if the firing is old: its owner died.
+ *   D2  firing: delay -> firing ▸ dirty ▸ firing -> none ▸ ticket: who is given the key and sets
+ *       the next delay does not meet this one, and is not given the key again at once. Who does
+ *       meet a firing delay makes the key dirty itself first; a scan does, if the firing is old:
+ *       its owner died.
  *   D3  after setting a delay an idle word changes its version (Q8): the slot is not retired over
  *       it. If the key's life has ended meanwhile, it is made known anew.
  *   D4  the due time of a block is at most the earliest delay in it, except between the exchange
@@ -253,7 +255,7 @@ static void fire(struct shmc_queue *queue, struct shmc_place place, uint64_t del
 
     if ((delay & DUE_FIRING) == 0 && !shmc_cas(word, delay, firing))
         return; /* earlier, higher, or somebody else fires it */
-    (void)shmc_key_dirty(queue, place, DUE_LANE(delay), now_ns); /* NOT_FOUND: not a key's */
+    (void)shmc_key_fired(queue, place, DUE_LANE(delay), now_ns, firing); /* NOT_FOUND: no key's */
     (void)shmc_cas(word, firing, 0);
 }
 

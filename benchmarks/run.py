@@ -23,7 +23,8 @@ README = HERE / "README.md"
 RESULTS = HERE / "results.json"
 QUESTIONS = ("footprint", "reads", "writes", "indexing", "events", "memory", "creep", "pauses",
              "wake", "ring", "contention", "framing", "selecting", "reflector",
-             "handlers", "queue", "serve_watch", "web", "commands")  # fmt: skip
+             "handlers", "queue", "serve_watch", "web", "commands",
+             "controllers")  # fmt: skip
 WORSE = 1.10
 TIMEOUT_S = 1_800
 

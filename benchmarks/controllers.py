@@ -1,0 +1,191 @@
+"""What do two processes of a controller gain over one, when each reconcile is 1 ms of Python?
+
+The peer is the machine: the same loop in two bare processes against one, without keys, queue or
+cache, in turns with ours. Two threads of one process stand in the same table, for those who hope.
+A controller's time is from the first key that is added until the last reconcile was counted; its
+processes are there before.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import shmcache
+from benchmarks import harness
+from benchmarks.children import Children, Pipe
+from benchmarks.harness import Row, at_least
+from benchmarks.shared import directory
+from shmcache import states
+from shmcache.controllers.board import Board
+from shmcache.controllers.declaring import Controller
+from shmcache.controllers.numbers import Numbers
+
+RECONCILE_MS = 1.0
+KEYS = 1_000
+LOOK_S = 0.002
+READY_S = 60.0
+
+
+def work(steps: int) -> int:
+    """Python that needs the interpreter, and nothing else."""
+    found = 0
+    for number in range(steps):
+        found = (found * 31 + number) % 65_537
+    return found
+
+
+def reconcile(_key: str, _cache: object) -> None:
+    work(int(os.environ["SHMCACHE_BENCH_STEPS"]))
+
+
+SETTINGS = {"one": (1, 1), "two": (2, 1), "threads": (1, 2)}
+"""Processes, and keys at a time in each."""
+
+
+def declared(name: str) -> Controller:
+    processes, concurrency = SETTINGS[name]
+    declare = shmcache.controller("pods", name=name, processes=processes, concurrency=concurrency)
+    return declare(reconcile)
+
+
+def serve(name: str, cache: str) -> None:
+    declared(name).run(cache)
+
+
+def calibrate() -> int:
+    """Steps that take a millisecond here, alone."""
+    steps = 20_000
+    rounds = []
+    for _ in range(20):
+        start = time.thread_time_ns()
+        work(steps)
+        rounds.append(time.thread_time_ns() - start)
+    return int(steps * RECONCILE_MS * 1e6 / statistics.median(rounds))
+
+
+def run(quick: bool) -> list[Row]:
+    steps = calibrate()
+    os.environ["SHMCACHE_BENCH_STEPS"] = str(steps)
+    turns = 5 if quick else 11
+    with ExitStack() as stack:
+        cache = stack.enter_context(_cache())
+        ways: dict[str, Callable[[], float]] = {
+            name: stack.enter_context(_controller(name, cache)) for name in SETTINGS
+        }
+        ways["bare one"] = stack.enter_context(_bare(1, steps))
+        ways["bare two"] = stack.enter_context(_bare(2, steps))
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        for turn in range(turns + 1):
+            for name, way in ways.items():
+                taken = way()
+                if turn:  # the first round warms up
+                    seconds[name].append(taken)
+    return _rows(seconds)
+
+
+def _rows(seconds: dict[str, list[float]]) -> list[Row]:
+    def gain(slow: str, fast: str) -> list[float]:
+        return [a / b for a, b in zip(seconds[slow], seconds[fast], strict=True)]
+
+    bare, ours, threads = (
+        gain(*pair) for pair in (("bare one", "bare two"), ("one", "two"), ("one", "threads"))
+    )
+    ratio = statistics.median(a / b for a, b in zip(ours, bare, strict=True))
+    each = statistics.median(
+        (a - b) / KEYS for a, b in zip(seconds["one"], seconds["bare one"], strict=True)
+    )
+    return [
+        Row(
+            question="reconciles of 1 ms of Python, 2 processes against 1",
+            ours=f"{statistics.median(ours):.3g} ×",
+            peer=f"two bare processes {statistics.median(bare):.3g} ×",
+            **at_least(0.95, ratio),
+        ),
+        Row(
+            question="the same, 2 threads of one process against 1",
+            ours=f"{statistics.median(threads):.3g} ×",
+            peer="",
+        ),
+        Row(
+            question="what a key costs beside its reconcile, one process",
+            ours=harness.show_ns(each * 1e9),
+            peer="a bare loop 0 ns",
+        ),
+    ]
+
+
+@contextmanager
+def _cache() -> Iterator[str]:
+    """A cache that nothing happens in: keys are added to the queue itself."""
+    with directory() as name, shmcache.Writer(name, ["pods"], arena_max="64MiB") as writer:
+        writer.set_state("pods", states.SYNCED, "1")
+        yield name
+
+
+@contextmanager
+def _controller(name: str, cache: str) -> Iterator[Callable[[], float]]:
+    """Runs a controller's processes; the seconds that they take for all keys."""
+    process = multiprocessing.get_context("spawn").Process(target=serve, args=(name, cache))
+    process.start()
+    keys = [f"prod/web-{number}" for number in range(KEYS)]
+    wanted = SETTINGS[name][0] * SETTINGS[name][1]
+    with shmcache.attach(cache) as attached:
+        controller = declared(name)
+        queue = controller.queue(attached)
+        board = Board(attached.place, name)
+
+        def once(given: list[str] = keys) -> float:
+            before, start = Numbers(board).reconciles, time.monotonic()
+            queue.add_many(given)
+            while Numbers(board).reconciles < before + len(given):
+                time.sleep(LOOK_S)
+            return time.monotonic() - start
+
+        deadline = time.monotonic() + READY_S
+        while Numbers(board).concurrent < wanted:
+            assert time.monotonic() < deadline, f"{name}: not ready"
+            time.sleep(LOOK_S)
+        once(["prod/first"])
+        try:
+            yield once
+        finally:
+            queue.close()
+            board.close()
+            process.terminate()
+            process.join()
+
+
+@contextmanager
+def _bare(processes: int, steps: int) -> Iterator[Callable[[], float]]:
+    """The same loop, as often, without anything else."""
+    share = KEYS // processes
+    with Children(_spin, [(share, steps)] * processes) as children:
+        children.receive()
+
+        def once() -> float:
+            start = time.monotonic()
+            children.send("go")
+            children.receive()
+            return time.monotonic() - start
+
+        yield once
+        children.send("end")
+
+
+def _spin(pipe: Pipe, share: int, steps: int) -> None:
+    told: Any = pipe.ready()
+    while told == "go":
+        for _ in range(share):
+            work(steps)
+        pipe.answer("done")
+        told = pipe.next()
+
+
+if __name__ == "__main__":
+    harness.main(__doc__, run)

@@ -42,6 +42,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shmcache import interop
     from shmcache.columnar import columns
+    from shmcache.controllers.declaring import Controller, controller
+    from shmcache.controllers.outcomes import Requeue, TerminalError
+    from shmcache.controllers.running import run_controllers
+    from shmcache.controllers.sources import Owns, Watches
+    from shmcache.controllers.written import deleted, written
     from shmcache.handlers import Registration
     from shmcache.selectors import FieldSelector, LabelSelector
     from shmcache.settings import Resource
@@ -57,6 +62,7 @@ __all__ = [
     "CacheTooOld",
     "CachedResource",
     "ClosedError",
+    "Controller",
     "CorruptSegment",
     "Cursor",
     "Delta",
@@ -69,8 +75,10 @@ __all__ = [
     "LayoutMismatch",
     "LimitExceeded",
     "ListView",
+    "Owns",
     "QueueShutDown",
     "Registration",
+    "Requeue",
     "Resource",
     "SegmentNotFound",
     "ShmCacheError",
@@ -78,26 +86,41 @@ __all__ = [
     "SourceError",
     "Staged",
     "StaleObjectError",
+    "TerminalError",
     "Tombstone",
     "UnsupportedValue",
     "UntrustedSegment",
     "View",
+    "Watches",
     "Writer",
     "attach",
     "columns",
+    "controller",
     "default",
+    "deleted",
     "interop",
+    "run_controllers",
+    "written",
 ]
 
 _LATE = {
+    "Controller": "shmcache.controllers.declaring",
+    "Owns": "shmcache.controllers.sources",
     "Registration": "shmcache.handlers",
     "FieldSelector": "shmcache.selectors",
     "LabelSelector": "shmcache.selectors",
+    "Requeue": "shmcache.controllers.outcomes",
     "Resource": "shmcache.settings",
     "Staged": "shmcache.staging",
+    "TerminalError": "shmcache.controllers.outcomes",
+    "Watches": "shmcache.controllers.sources",
     "Writer": "shmcache.writer",
     "columns": "shmcache.columnar",
     "interop": "shmcache.interop",
+    "controller": "shmcache.controllers.declaring",
+    "deleted": "shmcache.controllers.written",
+    "run_controllers": "shmcache.controllers.running",
+    "written": "shmcache.controllers.written",
 }
 """What not every worker needs: one that does not ask for it does not pay for its import."""
 

@@ -331,6 +331,10 @@ class Place:
         self.location.unlink(self.pointer)
         self.unlink_instances()
         remove_unused(self)
+        if self.location.names(self.stem + "@"):
+            from shmcache.controllers.board import remove_boards
+
+            remove_boards(self)
         self.location.unlink(self.stem + ".lock")
 
     def remove(self) -> None:

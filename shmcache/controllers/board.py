@@ -1,0 +1,229 @@
+"""What all processes of a controller share beside the queue: a small file beside the cache's.
+
+    header     the layout, and the names of the resources that were written
+    errors     which errors were logged, and how often each has happened
+    places     one for each process: counts, lanes (the key that each thread is in), versions
+               written by bucket of keys, deletions
+
+A place is written by who holds its lock alone (byte PLACE_LOCK + n; the kernel drops it at death),
+and read by all, so that nobody who is stopped or killed can keep others waiting. UPDATE_LOCK is
+held for a few stores when the file is new, or a resource is first written.
+
+    B1  What is written for a key before done() is seen by who gets the key next: the queue's
+        hand-over, or the fall of the dead worker's lock, orders the two. What belongs to other keys
+        of the bucket may come late, which nobody relies on.
+    B2  A bucket errs to the safe side: it says the newest version of all keys in it. Its time is
+        stored before the version: who dies between the two leaves an old version, long seen.
+    B3  A lane is set before the reconcile and emptied before done(). So who holds a key and finds
+        it in another lane, knows that a worker ended in the middle of it. That lane is emptied by
+        the holder of the key, when it has dealt with that; no process begins in a place that has
+        one, as long as there is another place.
+    B4  Garbage in the file costs waits or log lines, and never more: everything that is read is a
+        number that is compared, or a text that is compared.
+
+The file stays when all have left: who starts next must know what was written last. It goes with the
+cache, or when the last one leaves and there is no cache.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from shmcache import _native
+from shmcache._native import lib
+from shmcache.controllers.places import LANES, PLACE, Mine, Seat
+from shmcache.errors import BusyError, LayoutMismatch
+from shmcache.segments import Place
+
+MAGIC = 0x31_64_72_61_6F_62_73  # "sboard1"
+PLACES = 128
+ERRORS = 1024
+
+_NAMES, _NAME = 4096, 256  # of resources
+_ERRORS = _NAMES + 16 * _NAME  # each: its digest, count, last time
+_PLACES = _ERRORS + ERRORS * 32
+SIZE = _PLACES + PLACES * PLACE
+
+MARK = "@"  # no cache has it in its name
+UPDATE_LOCK = 0
+PLACE_LOCK = 64
+
+
+def bucket_of(key: str) -> int:
+    """Which of the buckets a key is in, the same in every process."""
+    return zlib.crc32(key.encode())
+
+
+class Board:
+    """The file, mapped. Thread-safe; a child of fork() has to open one of its own."""
+
+    def __init__(self, place: Place, controller: str) -> None:
+        self.file = f"{place.stem}{MARK}{controller}.board"
+        self._where = place
+        self._resources: dict[str, int] = {}
+        self._fd = self._open()
+        self.map = mmap.mmap(self._fd, SIZE)
+        self.words = memoryview(self.map).cast("Q")
+        with self._updating():
+            self._check()
+
+    def _open(self) -> int:
+        location = self._where.location
+        try:
+            fd = location.create(self.file, 0o600)
+        except FileExistsError:
+            try:
+                fd = location.open(self.file, writable=True)
+            except FileNotFoundError:
+                return self._open()  # it was removed in between
+        try:
+            found = os.fstat(fd)
+            if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+                raise BusyError(f"{location.file(self.file)} belongs to another user")
+            _native.check(lib.shmc_close_in_child(fd), "opening a controller's board")
+            os.ftruncate(fd, SIZE)  # new pages are zeros, and cost nothing until they are used
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def _check(self) -> None:
+        if self.words[0] == 0:
+            self.words[1] = SIZE
+            self.words[0] = MAGIC
+        if (self.words[0], self.words[1]) != (MAGIC, SIZE):
+            raise LayoutMismatch(
+                f"{self._where.location.file(self.file)} is of another version: remove it when "
+                "no process of that version runs any more"
+            )
+
+    @contextmanager
+    def _updating(self) -> Iterator[None]:
+        """Alone among all processes that have the file open."""
+        lock = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, UPDATE_LOCK, 1, 0)
+        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLKW, lock)
+        try:
+            yield
+        finally:
+            _native.check(lib.shmc_unlock_byte(self._fd, UPDATE_LOCK), "updating a board")
+
+    def close(self) -> None:
+        """Leaves. The last one takes the file along if the cache is gone. Idempotent."""
+        if self._fd < 0:
+            return
+        gone = self._where.location.identity(self._where.pointer) is None
+        if gone and not any(self.held(number) for number in range(PLACES)):
+            self._where.location.unlink(self.file)
+        self.words.release()
+        self.map.close()
+        lib.shmc_keep_in_child(self._fd)
+        os.close(self._fd)
+        self._fd = -1
+
+    # ---- numbers and texts -----------------------------------------------------------------------
+
+    def text(self, at: int, room: int) -> str:
+        """A text: its length, then its bytes."""
+        length = min(self.words[at // 8], room - 8)
+        return self.map[at + 8 : at + 8 + length].decode(errors="replace")
+
+    def set_text(self, at: int, room: int, text: str) -> None:
+        """Stores a text; one that has no room is cut."""
+        found = text.encode()[: room - 8]
+        self.words[at // 8] = 0
+        self.map[at + 8 : at + 8 + len(found)] = found
+        self.words[at // 8] = len(found)
+
+    # ---- places ----------------------------------------------------------------------------------
+
+    def take_place(self, concurrency: int) -> Mine:
+        """A place that nobody holds, once. BusyError if there are 128 processes."""
+        if concurrency > LANES:
+            raise ValueError(f"a process works on {LANES} keys at a time at most")
+        for clean in (True, False):
+            for number in range(PLACES):
+                mine = Mine(self, number, _PLACES + number * PLACE)
+                if clean and any(mine.lanes()):
+                    continue
+                if lib.shmc_lock_byte(self._fd, PLACE_LOCK + number) == _native.OK:
+                    self.words[2] = max(self.words[2], number + 1)
+                    mine.enter(concurrency)
+                    return mine
+        raise BusyError(f"a controller has {PLACES} processes at most")
+
+    def leave_place(self, number: int) -> None:
+        """Nobody holds it any more."""
+        _native.check(lib.shmc_unlock_byte(self._fd, PLACE_LOCK + number), "leaving a board")
+
+    def held(self, number: int) -> bool:
+        """Whether somebody holds a place who did not get it through this board."""
+        return lib.shmc_probe_byte(self._fd, PLACE_LOCK + number) == _native.BUSY
+
+    @property
+    def places(self) -> list[Seat]:
+        """All that were ever taken."""
+        count = min(self.words[2], PLACES)
+        return [Seat(self, number, _PLACES + number * PLACE) for number in range(count)]
+
+    # ---- resources, errors -----------------------------------------------------------------------
+
+    def resource(self, name: str) -> int:
+        """The number of a resource, the same in all processes. ValueError for the 17th."""
+        found = self._resources.get(name)
+        if found is not None:
+            return found
+        with self._updating():
+            for number in range(16):
+                at = _NAMES + number * _NAME
+                if not self.words[at // 8]:
+                    self.set_text(at, _NAME, name)
+                if self.text(at, _NAME) == name:
+                    self._resources[name] = number
+                    return number
+        raise ValueError(f"a controller reads what it wrote of 16 resources at most: {name}")
+
+    def resources(self, known: list[str]) -> list[str]:
+        """The names of all resources, by number: `known` ones, and what was added since."""
+        at = _NAMES + len(known) * _NAME
+        if len(known) == 16 or not self.words[at // 8]:
+            return known
+        return self.resources([*known, self.text(at, _NAME)])
+
+    def happened(self, error: int, forget_seconds: float) -> int:
+        """Counts an error; how often it has happened since it last rested so long.
+
+        Two that happen at once may be counted as one: who logs by it logs at most once too often.
+        """
+        now = time.monotonic_ns()
+        for step in range(ERRORS):
+            at = (_ERRORS + (error + step) % ERRORS * 32) // 8
+            if self.words[at] in {0, error}:
+                rested = now - self.words[at + 2] > forget_seconds * 1e9
+                count = 1 if rested else self.words[at + 1] + 1
+                self.words[at], self.words[at + 1], self.words[at + 2] = error, count, now
+                return count
+        return 1
+
+
+def remove_boards(place: Place) -> None:
+    """Removes the boards of a cache that is no more, but those that somebody works at."""
+    location = place.location
+    for file in location.names(place.stem + MARK):
+        try:
+            fd = location.open(file, writable=True)
+        except OSError:
+            continue  # it is gone already, or not ours
+        lock = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, PLACE_LOCK, PLACES, 0)
+        try:
+            found = struct.unpack_from("h", fcntl.fcntl(fd, fcntl.F_OFD_GETLK, lock))[0]
+        finally:
+            os.close(fd)
+        if found == fcntl.F_UNLCK:
+            location.unlink(file)

@@ -1,0 +1,181 @@
+"""Declaring a controller: what it reads, what makes its keys dirty, how many work on them.
+
+    @shmcache.controller("deployments.apps", owns=["replicasets.apps"], processes=4)
+    def reconcile(key, cache):
+        ...                                # None | Requeue(after=...) ; raises -> tried again
+
+    if __name__ == "__main__":
+        sys.exit(reconcile.run("shmcache"))
+
+A declaration starts nothing and attaches to nothing: the module can be imported anywhere, forked,
+and its reconcile called as the function that it is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from shmcache.controllers.places import LANES
+from shmcache.controllers.predicates import Predicate
+from shmcache.controllers.sources import Mapper, Owns, Sources, Type, Watches
+from shmcache.sharding import bounds
+
+if TYPE_CHECKING:
+    from shmcache.controllers.numbers import Numbers
+    from shmcache.controllers.worker import Worker
+    from shmcache.queue import WorkQueue
+    from shmcache.reader import Cache
+
+Reconcile = Callable[[str, Any], Any]
+WatchSpecs = Mapping[str, Mapper] | Iterable[Watches]
+
+_NAME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.-")
+
+
+class Controller:
+    """A declared controller. Callable as the function that it was made of."""
+
+    def __init__(
+        self,
+        function: Reconcile,
+        sources: Sources,
+        *,
+        name: str,
+        processes: int,
+        concurrency: int,
+        time_limit: float | None,
+        sync_timeout: float,
+        catch_up: float,
+        settle: float,
+        recover: Callable[[str, Any], object] | None,
+    ) -> None:
+        if not name or not _NAME.issuperset(name) or len(name) > 100:
+            raise ValueError(
+                f"a controller's name has letters a-z, digits, '.' or '-': not {name!r}"
+            )
+        if processes < 1 or not 1 <= concurrency <= LANES:
+            raise ValueError(f"at least one process, and 1 to {LANES} keys at a time in each")
+        self.function = function
+        self.sources = sources
+        self.name = name
+        self.processes = processes
+        self.concurrency = concurrency
+        self.time_limit = time_limit
+        self.sync_timeout = sync_timeout
+        self.catch_up = catch_up
+        self.settle = settle
+        self.recover = recover
+        self.asynchronous = inspect.iscoroutinefunction(function)
+        self.__module__ = function.__module__
+        self.__qualname__ = function.__qualname__
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+
+    def __call__(self, key: str, cache: Any) -> Any:
+        """Calls the function: nothing else happens."""
+        return self.function(key, cache)
+
+    def __reduce__(self) -> str:
+        found: Any = sys.modules.get(self.__module__)
+        for part in self.__qualname__.split("."):
+            found = getattr(found, part, None)
+        if found is not self:
+            raise TypeError(
+                f"{self!r} is not {self.__module__}.{self.__qualname__}: cannot be sent"
+            )
+        return str(self.__qualname__)
+
+    def __repr__(self) -> str:
+        return f"<shmcache controller {self.name}: {self.processes} x {self.concurrency}>"
+
+    def queue(self, cache: Cache) -> WorkQueue:
+        """Its work queue, shared by all its processes: to add keys, or to look at its stats()."""
+        return cache.queue(self.name, rate=None)
+
+    def numbers(self, cache: Cache | str) -> Numbers:
+        """What was counted, by all processes: see Numbers, and its text() for Prometheus."""
+        from shmcache.controllers.board import Board
+        from shmcache.controllers.numbers import Numbers
+        from shmcache.segments import Place
+
+        board = Board(Place(cache) if isinstance(cache, str) else cache.place, self.name)
+        try:
+            return Numbers(board)
+        finally:
+            board.close()
+
+    def run(self, cache: str | None = None, **options: Any) -> int:
+        """run_controllers() with this one alone."""
+        from shmcache.controllers.running import run_controllers
+
+        return run_controllers(self, cache=cache, **options)
+
+    def start(self, cache: Cache) -> Worker:
+        """Works in threads of this process, beside whatever it does; stop() and join() end it.
+
+        For processes that somebody else supervises. Nobody watches the time limit of a function.
+        """
+        from shmcache.controllers.worker import Worker
+
+        worker = Worker(self, cache)
+        worker.start()
+        return worker
+
+
+def controller(
+    resource: str,
+    *,
+    owns: Iterable[str | Owns] = (),
+    watches: WatchSpecs = (),
+    predicates: Iterable[Predicate] = (),
+    processes: int = 1,
+    concurrency: int = 1,
+    name: str | None = None,
+    kind: str | None = None,
+    shard: tuple[int, int] | None = None,
+    time_limit: float | None = None,
+    sync_timeout: float = 120.0,
+    catch_up: float = 5.0,
+    settle: float = 1.0,
+    recover: Callable[[str, Any], object] | None = None,
+) -> Callable[[Reconcile], Controller]:
+    """Makes a controller of reconcile(key, cache), which may be a coroutine function.
+
+    Keys are those of `resource` (namespace/name). `owns`: resources whose objects name their owner;
+    `watches`: {resource: function(obj, cache) -> keys}. `predicates` are asked of events of the
+    resource itself; Owns and Watches have their own. `kind` is that of a custom resource, learned
+    from its objects otherwise. `shard` (i, n): only the i-th of n parts of the keys.
+
+    A reconcile that takes longer than `time_limit` seconds is cancelled, if it is a coroutine; of a
+    function, its process ends and another one gets the key. `catch_up`: how long the cache is
+    waited for to show what the key wrote, before other keys go first. When a worker died in a key,
+    recover(key, cache) returns as soon as the cache is what the server says; without it, the key
+    waits for `settle` seconds.
+    """
+    bounds(shard)  # ValueError for what is no shard
+    specs: Iterable[Watches]
+    if isinstance(watches, Mapping):
+        specs = [Watches(watched, keys) for watched, keys in watches.items()]
+    else:
+        specs = watches
+    owned = tuple(Owns(one) if isinstance(one, str) else one for one in owns)
+    sources = Sources(Type(resource, kind), tuple(predicates), owned, tuple(specs), shard)
+
+    def declare(function: Reconcile) -> Controller:
+        return Controller(
+            function,
+            sources,
+            name=name or resource.replace("/", "-"),
+            processes=processes,
+            concurrency=concurrency,
+            time_limit=time_limit,
+            sync_timeout=sync_timeout,
+            catch_up=catch_up,
+            settle=settle,
+            recover=recover,
+        )
+
+    return declare

@@ -1,0 +1,95 @@
+"""What a controller counts, by the names of controller-runtime, over all of its processes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import accumulate
+
+from shmcache.controllers.board import Board
+
+SUCCESS, ERROR, REQUEUE, REQUEUE_AFTER = range(4)
+"""Results of a reconcile."""
+TERMINAL, PANICS, TIMEOUTS, BEHIND, NANOSECONDS = range(4, 9)
+_BOUNDS_AT = 16
+RESULTS = ("success", "error", "requeue", "requeue_after")
+BOUNDS = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8),
+    *(0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30),
+    *(40, 50, 60),
+)
+"""Of controller_runtime_reconcile_time_seconds, as upstream."""
+_NS = tuple(int(bound * 1e9) for bound in BOUNDS)
+
+
+def bound(nanoseconds: int) -> int:
+    """The count of the histogram's bucket that a duration is in."""
+    return _BOUNDS_AT + bisect_left(_NS, nanoseconds)
+
+
+class Numbers:
+    """All counts of a controller at one moment, of processes that are and that were."""
+
+    def __init__(self, board: Board) -> None:
+        places = board.places
+        self.counts = [
+            sum(place.count(number) for place in places)
+            for number in range(_BOUNDS_AT + len(BOUNDS) + 1)
+        ]
+        held = [place for place in places if place.pid]
+        self.results = dict(zip(RESULTS, self.counts, strict=False))
+        """Reconciles by result: success, error, requeue, requeue_after."""
+        self.errors = self.counts[ERROR]
+        self.terminal = self.counts[TERMINAL]
+        """Errors that were not tried again."""
+        self.panics = self.counts[PANICS]
+        """Keys in which a process died, or was killed."""
+        self.timeouts = self.counts[TIMEOUTS]
+        """Reconciles that took too long."""
+        self.behind = self.counts[BEHIND]
+        """Times that a key had to wait, since the cache did not show yet what it wrote."""
+        self.seconds = self.counts[NANOSECONDS] / 1e9
+        """That were spent in reconciles."""
+        self.active = sum(1 for place in held for _ in place.lanes())
+        """Keys that are being worked on."""
+        self.concurrent = sum(place.concurrency for place in held)
+        """Keys that can be worked on at a time."""
+
+    @property
+    def reconciles(self) -> int:
+        """All that came to an end."""
+        return sum(self.results.values())
+
+    def text(self, controller: str) -> str:
+        """In Prometheus' format, under the names of controller-runtime."""
+        label = f'controller="{controller}"'
+        lines = _family("reconcile_total", "counter", "Reconciles by result")
+        for result, count in self.results.items():
+            lines.append(f'{PREFIX}reconcile_total{{{label},result="{result}"}} {count}')
+        for name, kind, about, value in (
+            ("reconcile_errors_total", "counter", "Reconciles that raised", self.errors),
+            ("terminal_reconcile_errors_total", "counter", "Not tried again", self.terminal),
+            ("reconcile_panics_total", "counter", "Keys in which a process died", self.panics),
+            ("reconcile_timeouts_total", "counter", "Over the time limit", self.timeouts),
+            ("max_concurrent_reconciles", "gauge", "Keys at a time", self.concurrent),
+            ("active_workers", "gauge", "Keys in work now", self.active),
+        ):
+            lines += _family(name, kind, about)
+            lines.append(f"{PREFIX}{name}{{{label}}} {value}")
+        return "\n".join([*lines, *self._histogram(label), ""])
+
+    def _histogram(self, label: str) -> list[str]:
+        name = f"{PREFIX}reconcile_time_seconds"
+        lines = _family("reconcile_time_seconds", "histogram", "Duration of reconciles")
+        sums = accumulate(self.counts[_BOUNDS_AT:])
+        for limit, count in zip([*(f"{bound:g}" for bound in BOUNDS), "+Inf"], sums, strict=True):
+            lines.append(f'{name}_bucket{{{label},le="{limit}"}} {count}')
+        lines.append(f"{name}_sum{{{label}}} {self.seconds:.6f}")
+        lines.append(f"{name}_count{{{label}}} {sum(self.counts[_BOUNDS_AT:])}")
+        return lines
+
+
+PREFIX = "controller_runtime_"
+
+
+def _family(name: str, kind: str, about: str) -> list[str]:
+    return [f"# HELP {PREFIX}{name} {about}.", f"# TYPE {PREFIX}{name} {kind}"]

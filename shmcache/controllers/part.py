@@ -1,0 +1,42 @@
+"""One process's part in a controller: its cache, queue, place on the board."""
+
+from __future__ import annotations
+
+from shmcache.controllers.board import Board
+from shmcache.controllers.declaring import Controller
+from shmcache.queue import WorkQueue
+from shmcache.reader import Cache
+
+
+class Part:
+    """What everything in a worker process shares."""
+
+    def __init__(self, controller: Controller, cache: Cache) -> None:
+        self.controller = controller
+        self.cache = cache
+        self.sources = controller.sources
+        self.board = Board(cache.place, controller.name)
+        self.mine = self.board.take_place(controller.concurrency)
+        self.queue: WorkQueue = controller.queue(cache)
+        self.stopping = False
+        self.seen: dict[tuple[int, int], int] = {}
+        """By place and bucket: up to when all deletions were seen."""
+        self._written: list[str] = []
+
+    def written_resources(self) -> list[tuple[str, int]]:
+        """All resources that were written by anybody, and their numbers."""
+        self._written = self.board.resources(self._written)
+        return [(name, number) for number, name in enumerate(self._written)]
+
+    def resource_of(self, number: int) -> str | None:
+        """The cached resource of this number; None if it is not cached any more."""
+        for name, found in self.written_resources():
+            if found == number and name in self.cache:
+                return name
+        return None
+
+    def close(self) -> None:
+        """Leaves, in order."""
+        self.queue.close()
+        self.mine.leave()
+        self.board.close()

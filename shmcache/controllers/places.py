@@ -1,0 +1,194 @@
+"""One process's place on a board: what it counts, which keys it is in, what it wrote."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from shmcache.controllers.board import Board
+
+LANES, _LANE = 64, 512
+BUCKETS = 1024
+RESOURCES = 16
+DELETIONS, _DELETION = 512, 512
+MAX = (1 << 64) - 1
+
+_COUNTS = 64  # behind pid, concurrency, deletions ever used
+_LANES = 4096
+_STAMPS = _LANES + LANES * _LANE  # by bucket: when it deleted something
+_VERSIONS = _STAMPS + BUCKETS * 8  # by resource and bucket: when, version
+_DELETIONS = _VERSIONS + RESOURCES * BUCKETS * 16
+PLACE = _DELETIONS + DELETIONS * _DELETION
+
+# A lane: since when (0: it is in no key), the key's digest, the key.
+# A deletion: when (0: none), bucket, resource, key, UID.
+_KEY_ROOM, _UID_ROOM = 376, 104
+
+
+def digest(text: str) -> int:
+    """64 bits that are never 0, the same in every process."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") or 1
+
+
+class Lane(NamedTuple):
+    """A thread in a key."""
+
+    number: int
+    since: int
+    """In ns, of the monotonic clock."""
+    key: str
+
+
+class Deletion(NamedTuple):
+    """Something that was deleted while a key was reconciled."""
+
+    at: int
+    when: int
+    bucket: int
+    resource: int
+    key: str
+    uid: str
+
+
+class Seat:
+    """A place, as anybody may look at it."""
+
+    def __init__(self, board: Board, number: int, at: int) -> None:
+        self.board = board
+        self.number = number
+        self._at = at // 8
+
+    @property
+    def pid(self) -> int:
+        """Of who has it, or had it last and was killed; 0 if it was left in order."""
+        return self.board.words[self._at]
+
+    @property
+    def concurrency(self) -> int:
+        """On how many keys it works at a time."""
+        return self.board.words[self._at + 1]
+
+    def count(self, number: int) -> int:
+        """One of its counts: see numbers.py."""
+        return self.board.words[self._at + _COUNTS // 8 + number]
+
+    def lanes(self) -> Iterator[Lane]:
+        """Those that are in a key."""
+        for number in range(min(self.concurrency, LANES)):
+            at = self._lane(number)
+            since = self.board.words[at]
+            if since:
+                yield Lane(number, since, self.board.text(at * 8 + 16, _LANE - 16))
+
+    def lanes_in(self, digest: int) -> list[int]:
+        """Those that are in the key of this digest."""
+        words = self.board.words
+        found = []
+        for number in range(min(self.concurrency, LANES)):
+            at = self._lane(number)
+            if words[at + 1] == digest and words[at]:
+                found.append(number)
+        return found
+
+    def empty(self, number: int) -> None:
+        """The lane is in no key any more."""
+        self.board.words[self._lane(number)] = 0
+
+    def _lane(self, number: int) -> int:
+        return self._at + (_LANES + number * _LANE) // 8
+
+    def written(self, bucket: int, resource: int) -> tuple[int, int]:
+        """When something was written, and the version; zeros if nothing was."""
+        at = self._version(bucket, resource)
+        return self.board.words[at], self.board.words[at + 1]
+
+    def _version(self, bucket: int, resource: int) -> int:
+        return self._at + (_VERSIONS + (resource * BUCKETS + bucket % BUCKETS) * 16) // 8
+
+    def deleted_at(self, bucket: int) -> int:
+        """When something was deleted last in this bucket; 0 if nothing was."""
+        return self.board.words[self._at + _STAMPS // 8 + bucket % BUCKETS]
+
+    def deletions(self) -> Iterator[Deletion]:
+        """All that it remembers."""
+        for number in range(min(self.board.words[self._at + 2], DELETIONS)):
+            found = self._deletion(number)
+            if found.when:
+                yield found
+
+    def _deletion(self, number: int) -> Deletion:
+        at = self._at + (_DELETIONS + number * _DELETION) // 8
+        when, bucket, resource = self.board.words[at : at + 3]
+        key = self.board.text(at * 8 + 24, _KEY_ROOM) if when else ""
+        uid = self.board.text(at * 8 + 24 + _KEY_ROOM, _UID_ROOM) if when else ""
+        return Deletion(at, when, bucket, resource, key, uid)
+
+
+class Mine(Seat):
+    """The place of this process: nobody else writes it, but who settles a dead one's lane."""
+
+    def __init__(self, board: Board, number: int, at: int) -> None:
+        super().__init__(board, number, at)
+        self._lock = threading.Lock()
+        self._next = 0
+
+    def enter(self, concurrency: int) -> None:
+        """Begins here, in no key."""
+        for lane in list(self.lanes()):
+            self.empty(lane.number)
+        self.board.words[self._at + 1] = concurrency
+        self.board.words[self._at] = os.getpid()
+
+    def leave(self) -> None:
+        """Gives the place up in order: in no key."""
+        for lane in list(self.lanes()):
+            self.empty(lane.number)
+        self.board.words[self._at] = 0
+        self.board.leave_place(self.number)
+
+    def add(self, *counts: tuple[int, int]) -> None:
+        """Counts: number and amount of each."""
+        words, start = self.board.words, self._at + _COUNTS // 8
+        with self._lock:
+            for number, amount in counts:
+                words[start + number] = (words[start + number] + amount) & MAX
+
+    def fill(self, number: int, key: str, digest: int) -> int:
+        """The lane is in the key from now on (B3); since when."""
+        at, now = self._lane(number), time.monotonic_ns()
+        self.board.set_text(at * 8 + 16, _LANE - 16, key)
+        self.board.words[at + 1] = digest
+        self.board.words[at] = now
+        return now
+
+    def wrote(self, bucket: int, resource: int, version: int) -> None:
+        """Remembers a version, unless a newer one is (B2)."""
+        at, words = self._version(bucket, resource), self.board.words
+        with self._lock:
+            words[at] = time.monotonic_ns()
+            words[at + 1] = max(words[at + 1], version)
+
+    def deleted(self, bucket: int, resource: int, key: str, uid: str) -> Deletion | None:
+        """Remembers a deletion. Where there is no room: the oldest one, and does not."""
+        words = self.board.words
+        with self._lock:
+            found = self._deletion(self._next)
+            if found.when:
+                return found
+            at, now = found.at, time.monotonic_ns()
+            self.board.set_text(at * 8 + 24, _KEY_ROOM, key)
+            self.board.set_text(at * 8 + 24 + _KEY_ROOM, _UID_ROOM, uid)
+            words[at + 1], words[at + 2], words[at] = bucket, resource, now
+            self._next = (self._next + 1) % DELETIONS
+            words[self._at + 2] = max(words[self._at + 2], self._next or DELETIONS)
+            words[self._at + _STAMPS // 8 + bucket % BUCKETS] = now
+        return None
+
+    def forget(self, deletion: Deletion) -> None:
+        """It was seen: there is room for another."""
+        self.board.words[deletion.at] = 0

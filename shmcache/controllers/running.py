@@ -1,0 +1,181 @@
+"""Running controllers: processes that come again, are told to end, and killed when they hang."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import time
+from collections.abc import Sequence
+from types import FrameType
+from typing import Literal
+
+from shmcache.backoff import BackoffSettings
+from shmcache.controllers.board import Board
+from shmcache.controllers.declaring import Controller
+from shmcache.controllers.worker import Worker
+from shmcache.errors import SegmentNotFound
+from shmcache.offspring import Body, spawned
+from shmcache.reader import Cache, attach
+from shmcache.segments import Place
+from shmcache.supervising import BACKOFF, DRAIN_SECONDS, Supervisor
+
+HUNG, FAILED = 71, 70
+"""Exit statuses of a worker process: a reconcile was over its time limit; a thread ended."""
+ATTACH_SECONDS = 1.0
+"""How long a wait for the cache goes on before it looks whether it is to end."""
+MARGIN_SECONDS = 2.0
+"""After the time limit: the process itself says where it hangs, and ends; if it still can."""
+
+logger = logging.getLogger(__name__)
+
+
+def run_controllers(
+    *controllers: Controller,
+    cache: str | None = None,
+    trusted_uids: Sequence[int] = (),
+    method: Literal["fork", "spawn"] = "fork",
+    drain_seconds: float = DRAIN_SECONDS,
+    backoff: BackoffSettings | None = None,
+) -> int:
+    """Runs controllers, each in its processes, until SIGTERM or SIGINT; the exit status.
+
+    To be called in the main thread, and with "fork" before other threads are started. `cache` is
+    the name of a cache, or the environment's SHMCACHE_NAME; it is waited for. What does not drain
+    within `drain_seconds` is killed.
+    """
+    name = cache or os.environ.get("SHMCACHE_NAME", "")
+    place = Place(name, tuple(trusted_uids))  # ValueError for what is no name
+    if len({controller.name for controller in controllers}) < len(controllers):
+        raise ValueError("controllers that run together need different names")
+    bodies: list[Body] = []
+    for controller in controllers:
+        for _ in range(controller.processes):
+            what = (controller, name, tuple(trusted_uids), drain_seconds)
+            bodies.append(spawned(work, *what) if method == "spawn" else lambda w=what: work(*w))  # type: ignore[misc]
+    watch = Watch([one for one in controllers if one.time_limit is not None], place)
+    supervisor = Supervisor(
+        bodies, drain_seconds=drain_seconds, tick=watch.look, backoff=backoff or BACKOFF
+    )
+    watch.supervisor = supervisor
+    try:
+        return supervisor.run()
+    finally:
+        watch.close()
+
+
+class Watch:
+    """Kills worker processes that hang so badly that they cannot end themselves."""
+
+    def __init__(self, controllers: Sequence[Controller], place: Place) -> None:
+        self._controllers = controllers
+        self._place = place
+        self._boards: dict[str, Board] = {}
+        self.supervisor: Supervisor | None = None
+
+    def look(self) -> float | None:
+        """Kills what is overdue; seconds until the next may be."""
+        if not self._controllers or self.supervisor is None:
+            return None
+        children = {child.pid: child.index for child in self.supervisor.children if child.alive}
+        lefts = [self._look_at(controller, children) for controller in self._controllers]
+        return min(lefts)
+
+    def _look_at(self, controller: Controller, children: dict[int, int]) -> float:
+        limit = (controller.time_limit or 0.0) + MARGIN_SECONDS
+        now, left = time.monotonic_ns(), limit
+        for seat in self._board(controller).places:
+            if seat.pid in children:
+                for lane in seat.lanes():
+                    spent = (now - lane.since) / 1e9
+                    left = min(left, max(MARGIN_SECONDS, limit - spent))
+                    if spent >= limit and self.supervisor is not None:
+                        logger.error("%s %s: hangs, and is killed", controller.name, lane.key)
+                        self.supervisor.kill(children[seat.pid])
+        return left
+
+    def _board(self, controller: Controller) -> Board:
+        found = self._boards.get(controller.name)
+        if found is None:
+            self._place.location.prepare()
+            found = self._boards[controller.name] = Board(self._place, controller.name)
+        return found
+
+    def close(self) -> None:
+        """Leaves the boards."""
+        for board in self._boards.values():
+            board.close()
+
+
+# ---- a worker process ----------------------------------------------------------------------------
+
+
+class Told:
+    """SIGTERM, as a thing to sleep on: a handler may run at any line, and so only writes a byte."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.told = False
+
+    def install(self) -> None:
+        """Takes SIGTERM from now on; SIGINT is the parent's. Main thread only."""
+        signal.signal(signal.SIGTERM, self._end)
+
+    def _end(self, _number: int, _frame: FrameType | None) -> None:
+        self.told = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Ends sleep(), from anywhere."""
+        try:
+            os.write(self._writer, b".")
+        except BlockingIOError:
+            pass  # it is full of such bytes
+
+    def sleep(self, seconds: float | None) -> None:
+        """Until wake(), or so long."""
+        poll = select.poll()
+        poll.register(self._reader, select.POLLIN)
+        if poll.poll(None if seconds is None else seconds * 1000):
+            os.read(self._reader, 4096)
+
+
+def work(controller: Controller, name: str, trusted: tuple[int, ...], drain_seconds: float) -> int:
+    """The whole life of a worker process; its exit status."""
+    told = Told()
+    told.install()
+    found = _attached(name, trusted, told)
+    if found is None:
+        return 0
+    with found as cache:
+        worker = Worker(controller, cache)
+        worker.on_failure = told.wake
+        worker.start()
+        while not told.told and worker.failed is None:
+            left, key = worker.overdue()
+            if left == 0:
+                worker.say_hung(key)
+                os._exit(HUNG)
+            told.sleep(left)
+        worker.stop()
+        if not worker.join(drain_seconds):
+            logger.warning("%s: not all keys in progress came to an end", controller.name)
+            os._exit(FAILED)
+        if worker.failed is not None:
+            logger.error("a worker ends", exc_info=worker.failed)
+            return FAILED
+    return 0
+
+
+def _attached(name: str, trusted: tuple[int, ...], told: Told) -> Cache | None:
+    """The cache, as soon as there is one; None if told to end before."""
+    said = False
+    while not told.told:
+        try:
+            return attach(name, timeout=ATTACH_SECONDS, trusted_uids=trusted)
+        except SegmentNotFound as error:
+            if not said:
+                logger.warning("%s: waiting for it", error)
+            said = True
+    return None

@@ -1,0 +1,174 @@
+"""Reading one's own writes: no key is reconciled on a cache that does not show yet what it wrote.
+
+    pod = api.create_namespaced_pod(...)
+    shmcache.written("pods", pod)           # what the server answered
+    shmcache.deleted("pods", pod)           # what was deleted, as it was known
+
+Before the key is reconciled again, in whatever process, the cache is waited for: until the resource
+is at the version written, and until no object of the UID stands under the key that was deleted (or
+it says itself that it is being deleted). A key that waits too long is tried again later.
+
+What a process has written that was killed before it could say so, nobody knows. With `recover`,
+the next one calls that function, which asks the server and returns when the cache shows what it
+said; without, the key waits for `settle` seconds, which is longer than a healthy watch lags, and no
+proof. (The version of a list would prove it, but a quiet resource reaches that only with its next
+bookmark, in a minute or so.)
+
+    W1  written() and deleted() have stored what they say when they return, and so before done().
+    W2  What was remembered is forgotten after EXPIRE seconds: a server that was restored from a
+        backup never gets there. client-go's expectations end after the same time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from shmcache.controllers.outcomes import NotCaughtUp
+from shmcache.controllers.places import MAX, Deletion, Seat
+from shmcache.protocol import versions
+
+if TYPE_CHECKING:
+    from shmcache.controllers.part import Part
+
+EXPIRE = 300.0
+_DEATH = "(a worker died)"  # in the place of a resource; its versions are moments
+
+current: ContextVar[tuple[Part, str, int]] = ContextVar("shmcache.controllers.current")
+"""The process's part, the key and its bucket, in a reconcile."""
+
+
+def written(resource: str, obj: Any) -> None:
+    """The key that is being reconciled wrote this object of a cached resource.
+
+    `obj` is what the server answered: a dict, or an object of the kubernetes package.
+    """
+    part, _, bucket = _current("written")
+    _remember(part, bucket, resource, _metadata(obj, "resourceVersion", "resource_version"))
+
+
+def deleted(resource: str, obj: Any) -> None:
+    """The key that is being reconciled deleted this object; `obj` is what it was, with its UID."""
+    part, _, bucket = _current("deleted")
+    version = _metadata(obj, "resourceVersion", "resource_version")
+    if version:
+        _remember(part, bucket, resource, version)  # it may not be here yet
+    name, namespace = _metadata(obj, "name"), _metadata(obj, "namespace")
+    key = f"{namespace}/{name}" if namespace else name
+    number = part.board.resource(resource)
+    while (oldest := part.mine.deleted(bucket, number, key, _metadata(obj, "uid"))) is not None:
+        _await_deletion(part, oldest, time.monotonic() + part.controller.catch_up)
+        part.mine.forget(oldest)
+
+
+def _current(name: str) -> tuple[Part, str, int]:
+    found = current.get(None)
+    if found is None:
+        raise RuntimeError(f"shmcache.{name}() is for reconciles: outside of one there is no key")
+    return found
+
+
+def _remember(part: Part, bucket: int, resource: str, version: str) -> None:
+    versions.compare(version, version)  # ValueError for what is none
+    if int(version) > MAX:
+        raise ValueError(f"resourceVersion {version} has more than 64 bits: it is not remembered")
+    part.cache.locate(resource)  # KeyError for what is not cached
+    part.mine.wrote(bucket, part.board.resource(resource), int(version))
+
+
+def _metadata(obj: Any, name: str, attribute: str | None = None) -> str:
+    """A field of the metadata, of whatever holds one; "" if there is none."""
+    if isinstance(obj, Mapping):
+        return str(obj["metadata"].get(name) or "")
+    return str(getattr(obj.metadata, attribute or name) or "")
+
+
+# ---- before a reconcile --------------------------------------------------------------------------
+
+
+def died(part: Part, digest: int) -> list[tuple[Seat, int]]:
+    """The lanes in which workers died with this key, which is ours now (B3)."""
+    return [(seat, lane) for seat in part.board.places for lane in seat.lanes_in(digest)]
+
+
+def mourn(part: Part, key: str, bucket: int, lanes: list[tuple[Seat, int]]) -> None:
+    """Returns when the cache shows what the dead wrote, or it is remembered to wait for that."""
+    recover = part.controller.recover
+    if recover is not None:
+        recover(key, part.cache)
+    else:
+        settled = time.monotonic_ns() + int(part.controller.settle * 1e9)
+        part.mine.wrote(bucket, part.board.resource(_DEATH), settled)
+    for seat, lane in lanes:
+        seat.empty(lane)
+
+
+def catch_up(part: Part, bucket: int) -> None:
+    """Waits until the cache shows what the keys of the bucket wrote; NotCaughtUp if it does not."""
+    deadline = time.monotonic() + part.controller.catch_up
+    places = part.board.places
+    for resource, number in part.written_resources():
+        newest = 0
+        for seat in places:
+            when, version = seat.written(bucket, number)
+            if version > newest and not _expired(when):
+                newest = version
+        if newest and resource == _DEATH:
+            _settle(newest)
+        elif newest and not _reaches(part, resource, newest, deadline):
+            raise NotCaughtUp(f"{resource} is not at version {newest} yet, which this key wrote")
+    for seat in places:
+        if seat.deleted_at(bucket) > part.seen.get((seat.number, bucket), 0):
+            _see_deletions(part, seat, bucket, deadline)
+
+
+def _settle(until: int) -> None:
+    left = until - time.monotonic_ns()
+    if left > 0:
+        error = NotCaughtUp("a worker died in this key: what it wrote last is not known")
+        error.after = left / 1e9
+        raise error
+
+
+def _expired(when: int) -> bool:
+    return time.monotonic_ns() - when > EXPIRE * 1e9
+
+
+def _reaches(part: Part, resource: str, version: int, deadline: float) -> bool:
+    try:
+        cached = part.cache[resource]
+    except KeyError:
+        return True  # it is not cached any more: nobody reads it
+    return cached.wait_for(str(version), max(0.0, deadline - time.monotonic()))
+
+
+def _see_deletions(part: Part, seat: Seat, bucket: int, deadline: float) -> None:
+    stamp = seat.deleted_at(bucket)
+    for deletion in seat.deletions():
+        if deletion.bucket == bucket and not _expired(deletion.when):
+            if not _await_deletion(part, deletion, deadline):
+                raise NotCaughtUp(f"{deletion.key} is there still, which this key deleted")
+            if seat.number == part.mine.number:
+                part.mine.forget(deletion)
+    part.seen[seat.number, bucket] = stamp
+
+
+def _await_deletion(part: Part, deletion: Deletion, deadline: float) -> bool:
+    """Whether it was seen: the object is gone, is another one, or is being deleted."""
+    resource = part.resource_of(deletion.resource)
+    if resource is None:
+        return True
+    cached = part.cache[resource]
+    while True:
+        generation = part.cache.latest
+        found = cached.get(deletion.key)
+        if found is None or found["metadata"].get("uid") != deletion.uid:
+            return True
+        if found["metadata"].get("deletionTimestamp"):
+            return True
+        left = deadline - time.monotonic()
+        if left <= 0 or part.stopping:
+            return False
+        part.cache.wait(generation, left, [resource])

@@ -22,9 +22,7 @@ def pod(number: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def roots(
-    objects: list[dict[str, Any]], **options: Any
-) -> Iterator[tuple[shmcache.Writer, Root]]:
+def roots(objects: list[dict[str, Any]], **options: Any) -> Iterator[tuple[shmcache.Writer, Root]]:
     pods = shmcache.Resource("pods", {"node": "spec.nodeName"})
     with shmcache.Writer("pages", [pods], **options) as writer:
         writer.replace("pods", objects, version="7")

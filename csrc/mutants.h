@@ -37,7 +37,7 @@
  *   NO_TAKEOVER_WAKE who takes over wakes those whom the dead one may have left asleep
  *   NO_INHERIT_WAIT  what the dead one's last root does not reach waits for pins before that root
  *   NO_GUARD         nobody takes over beside a writer that holds the lock of another file
- *   NO_ADD_FENCE     full fence before an add looks whether the key is dirty already
+ *   NO_ADD_FENCE     full fence before an add looks whether the key is dirty already (in spin/queue.pml)
  *   NO_TICKET        a key that becomes queued gets a ticket
  *   NO_QUEUE_POST    and wakes a sleeping worker
  *   NO_STATE_CHECK   a ticket leads to a key only if that is queued

@@ -11,7 +11,7 @@
  *       own locks; another one tries those of others (E1).
  *   F3  a feeder stores a position only after the keys of all deltas before it were added, and
  *       only while it holds byte FEED. Who takes it over goes on from there: a delta may be added
- *       twice, and none is left out.
+ *       twice, and none is left out. After a shutdown, which ignores adds, no position holds.
  *
  * Ordering
  *   F4  adds ▸ release of position <-> acquire by the successor.
@@ -184,6 +184,8 @@ static enum shmc_status begin(struct shmc_queue *queue)
     if (status != SHMC_OK)
         return status;
     if (alone(queue)) {
+        if (shmc_queue_shut(queue)) /* what was added meanwhile is in no queue: all anew */
+            shmc_fetch_add(&queue->header->rebuilds, 1);
         shmc_store_racy(&queue->header->shutdown, 0);
         shmc_store_racy(&queue->header->keeper, 0);
         shmc_store_racy(&queue->header->missing, 1); /* the first to take a key scans */

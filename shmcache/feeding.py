@@ -140,8 +140,8 @@ class Source:
         return all(self._feeder.add(key, priority) for key in keys)
 
     def _store(self) -> None:
-        """Only what was added: a position inside of a difference is none."""
-        if self.feed.pieces is not None or not self.feed.whole:
+        """Only what was added: neither inside of a difference, nor once adds are ignored."""
+        if self.feed.pieces is not None or not self.feed.whole or self._queue.shutting_down:
             return
         known = self._known.map
         place = (known.instance, self.feed.position - known.offset)
@@ -218,6 +218,7 @@ class Feeder:
             or self.cache.closed
             or self.queue.closed
             or self.queue.stopped
+            or self.queue.shutting_down
         )
 
     # ---- feeding ---------------------------------------------------------------------------------

@@ -128,8 +128,9 @@ class WorkQueue:
         """The key is to be worked on: handed out once, however often it is added before that.
 
         A higher priority goes first; the higher of two is kept. Eight priorities may be in use; of
-        further ones the nearest counts. Waits while the queue is full; BusyError after `timeout`
-        seconds. Nothing happens after shut_down().
+        further ones the nearest counts. Waits while the queue is full (who works on a key while it
+        adds others gives a time limit: it may be the one who makes room); BusyError after
+        `timeout` seconds. Nothing happens after shut_down().
         """
         try:
             self._hot.add(key, priority, timeout)
@@ -232,7 +233,8 @@ class WorkQueue:
 
         With `drain`, returns when no key is in progress any more (False: not within `timeout`); a
         second shut_down() without it ends that wait. When the last process has left, the next one
-        finds the queue open again, with the keys that were left and those for later.
+        finds the queue open again, with the keys that were left and those for later; its feeder
+        adds everything once more, since adds were ignored meanwhile.
         """
         with self._use() as handle:
             lib.shmc_queue_shut_down(handle, drain)

@@ -123,6 +123,22 @@ static void test_a_deadline_ends_a_holding(struct shmc_queue *a, struct shmc_que
     CHECK_EQUAL(SHMC_OK, shmc_queue_done(b, taken.slot, taken.version));
 }
 
+/* Q8: who was about to retire the slot, and saw no delay, fails. */
+static void test_a_delay_changes_an_idle_word(struct shmc_queue *a)
+{
+    struct shmc_taken taken;
+
+    CHECK_EQUAL(SHMC_OK, pool_add(a, "idle", 0));
+    pool_expect(a, "idle", &taken);
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
+    const uint64_t before = shmc_load_racy(&a->slots[taken.slot].word);
+    CHECK_EQUAL(SHMC_OK, shmc_queue_add_after(a, (const uint8_t *)"idle", 4, 0, 1000 * SECOND));
+    const uint64_t after = shmc_load_racy(&a->slots[taken.slot].word);
+    CHECK_EQUAL(KEY_STATE(before), KEY_STATE(after));
+    CHECK(KEY_VERSION(before) != KEY_VERSION(after));
+    shmc_store_racy(&a->slots[taken.slot].delay, 0);
+}
+
 static uint64_t due_of(const struct shmc_queue *queue, const char *key)
 {
     struct shmc_place place;
@@ -391,6 +407,7 @@ int main(void)
     test_a_firing_that_its_worker_died_in_is_done_again(a);
     test_a_hint_that_was_lost_is_found(a);
     test_nobody_sleeps_beside_a_key(a);
+    test_a_delay_changes_an_idle_word(a);
     pool_leave(b);
     pool_leave(a);
     test_the_living_keep_what_they_hold(&pool);

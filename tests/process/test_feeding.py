@@ -246,6 +246,26 @@ def test_feeding_ends_with_the_queues_part_in_this_process(cache: shmcache.Cache
             queue.get()
 
 
+def test_after_a_shutdown_everything_is_added_anew(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    """What was added during a shutdown was ignored, and must not count as fed."""
+    writer.put_many("pods", [(f"ns/{n}", {"n": n}, str(n)) for n in range(5)])
+    queue = cache.queue("pods")
+    queue.add_after("keeps the file", 3600)
+    with feeding(cache, queue) as feeder:
+        assert feeder.wait_synced(LONG)
+        drain(queue, 5)
+        queue.shut_down()
+        writer.put("pods", "ns/2", {"n": 20}, "20")
+        eventually(lambda: not feeder.feeding, "it goes on feeding")
+    queue.close()
+    again = cache.queue("pods")
+    assert not again.shutting_down
+    with feeding(cache, again):
+        assert {f"ns/{n}" for n in range(5)} <= set(drain(again, 6))
+
+
 def test_each_resource_feeds_once(cache: shmcache.Cache) -> None:
     with pytest.raises(ValueError, match="once"):
         Feeder(cache, cache.queue("pods"), [("pods", by_key), ("pods", by_owner)])

@@ -556,7 +556,7 @@ def test_a_key_without_a_deadline_is_kept(queue: WorkQueue, name: str) -> None:
     with WorkQueue(Place(name), "work") as other:
         queue.add("a")
         take(queue)
-        assert other.get(timeout=2.5) is None
+        assert other.get(timeout=1.3) is None  # a scan or more
         queue.done("a")
 
 

@@ -48,6 +48,7 @@ class Cursor:
         if self._moved() or root.head != self.position:
             return True
         self.generation = root.generation
+        places.note(self.reader, id(self), self.position, busy=False)
         return False
 
     def take(self, count: int = DEFAULT_BATCH) -> list[_hot.Delta]:

@@ -21,9 +21,11 @@ def note(
 ) -> None:
     """The consumer `who` is here now; it took so many deltas, and was lapped so often."""
     held: Attachment | None = reader.owner  # type: ignore[assignment]
-    if held is not None:
-        held.places[who] = (max(position, 0), busy)
-        _show(held, taken, lapped)
+    place = (max(position, 0), busy)
+    if held is None or (not taken and not lapped and held.places.get(who) == place):
+        return
+    held.places[who] = place
+    _show(held, taken, lapped)
 
 
 def forget(reader: _hot.Reader | None, who: int) -> None:

@@ -111,7 +111,6 @@ sys.stdin.readline()
 print(len(cursor.take()), flush=True)
 sys.stdin.readline()
 cache.wait(cursor, 0.01)
-cursor.take()
 print("rested", flush=True)
 sys.stdin.readline()
 """

@@ -158,12 +158,12 @@ class Mine(Seat):
             for number, amount in counts:
                 words[start + number] = (words[start + number] + amount) & MAX
 
-    def fill(self, number: int, key: str, digest: int) -> int:
-        """The lane is in the key from now on (B3); since when."""
+    def fill(self, number: int, key: str, digest: int, wait: float = 0.0) -> int:
+        """The lane is in the key from now on (B3); since when. Its time begins after `wait`."""
         at, now = self._lane(number), time.monotonic_ns()
         self.board.set_text(at * 8 + 16, _LANE - 16, key)
         self.board.words[at + 1] = digest
-        self.board.words[at] = now
+        self.board.words[at] = now + int(wait * 1e9)
         return now
 
     def wrote(self, bucket: int, resource: int, version: int) -> None:

@@ -70,7 +70,8 @@ class Run:
         """Whether the key can be reconciled now."""
         part = self._part
         dead = written.died(part, self._digest)
-        self._start = part.mine.fill(self._lane, self._key, self._digest)
+        wait = part.controller.catch_up  # is not the reconcile's time
+        self._start = part.mine.fill(self._lane, self._key, self._digest, wait)
         if dead:
             part.mine.add((numbers.PANICS, 1))
             logger.error("%s %s: a worker died in it", part.controller.name, self._key)

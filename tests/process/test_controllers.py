@@ -248,6 +248,18 @@ def test_no_key_is_reconciled_on_a_cache_older_than_its_own_write(
         assert controlled.drain() == 0
 
 
+def test_a_wait_for_the_cache_is_not_a_slow_reconcile(writer: shmcache.Writer, path: str) -> None:
+    put(writer, "mine", 5, "write", until=1, value="50")
+    with Controlled(writer.name, path, catch_up=0.9, time_limit=0.3, processes=1) as controlled:
+        controlled.journal.wait("end", "prod/mine")
+        put(writer, "mine", 40)
+        eventually(lambda: controlled.numbers().behind >= 1, "it does not wait")
+        put(writer, "mine", 50)
+        controlled.journal.wait("end", "prod/mine", 2)
+        assert controlled.numbers().panics == controlled.numbers().timeouts == 0
+        assert controlled.drain() == 0
+
+
 def test_nor_before_its_own_deletion_is_seen(writer: shmcache.Writer, path: str) -> None:
     put(writer, "victim", 4)
     put(writer, "mine", 5, "delete", until=1, value="victim u-victim")

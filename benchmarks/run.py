@@ -21,8 +21,8 @@ from benchmarks.harness import Row
 HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
 RESULTS = HERE / "results.json"
-QUESTIONS = ("footprint", "reads", "writes", "indexing", "events", "memory", "creep", "pauses",
-             "wake", "ring", "contention", "framing", "selecting", "reflector",
+QUESTIONS = ("footprint", "reads", "writes", "indexing", "events", "memory", "stopped", "creep",
+             "pauses", "wake", "ring", "contention", "framing", "selecting", "reflector",
              "handlers", "queue", "serve_watch", "web", "commands",
              "controllers")  # fmt: skip
 WORSE = 1.10

@@ -170,7 +170,7 @@ class Client:
         self.sock = socket.create_connection(("127.0.0.1", port))
         version = objects.FIRST_UPDATE_VERSION
         path = f"/api/v1/pods?watch=1&resourceVersion={version}&timeoutSeconds=3600"
-        self.sock.sendall(b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode())
+        self.sock.sendall(b"GET %b HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % path.encode())
         head = b""
         while b"\r\n\r\n" not in head:
             head += self.sock.recv(1)

@@ -189,6 +189,8 @@ struct shmc_pyform {
     enum shmc_keep keep; /* their members: all; all but kind and apiVersion; metadata alone */
     const char *first;   /* members of the same text in front of each one's own, with commas */
     size_t first_length;
+    const char *lead; /* text in front of the whole page */
+    size_t lead_length;
     uint64_t enough; /* bytes: the object that reaches it is the last one */
 };
 /* 1: *word is the next one; 0: there is none; -1 with an exception set. */

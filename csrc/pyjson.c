@@ -529,8 +529,9 @@ static PyObject *end(struct json *json, bool good)
 
     if (good) {
         const size_t length = (size_t)(json->at - json->bytes);
+        const bool comma = length != 0 && json->at[-1] == ',';
         result = PyBytes_FromStringAndSize((const char *)json->bytes,
-                                           (Py_ssize_t)(length == 0 ? 0 : length - 1));
+                                           (Py_ssize_t)(length - comma));
     }
     while (json->depth > 0)
         shmc_pyshape_drop(json->frames[--json->depth].shape);
@@ -554,7 +555,11 @@ PyObject *shmc_pyjson_many(shmc_pyroot *root, const struct shmc_pyform *form,
     int more = begin(&json, root, form) == 0 ? 1 : -1;
 
     json.memo = shmc_pymemo_take(root->instance, root->at.generation);
-    while (more > 0 && (uint64_t)(json.at - json.bytes) < form->enough) {
+    if (more > 0 && reserve(&json, form->lead_length) < 0)
+        more = -1;
+    if (more > 0)
+        put_text(&json, form->lead, form->lead_length);
+    while (more > 0 && (uint64_t)(json.at - json.bytes) - form->lead_length < form->enough) {
         more = next(from, &word);
         json.nodes = 0;
         if (more > 0 && put_all(&json, word) < 0)

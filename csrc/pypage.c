@@ -7,9 +7,10 @@
  * that a list of any size is sent by as many calls as it takes, all on one root: what is asked for
  * next is what stands behind the last key. No Python object is made for an object on the way.
  *
- * A form is (keep, first, enough): which members of each object are written ("all"; "untyped": all
- * but kind and apiVersion; "metadata": nothing else), JSON text in front of them (members, each
- * with its comma), and how many bytes are enough.
+ * A form is (keep, first, lead, enough): which members of each object are written ("all"; "untyped":
+ * all but kind and apiVersion; "metadata": nothing else), JSON text in front of them (members, each
+ * with its comma), text in front of the page, and how many bytes are enough. A comma at the end of
+ * the lead goes if no object follows it.
  */
 #include "pyread.h"
 
@@ -24,15 +25,17 @@ int shmc_pyform_read(PyObject *object, void *to)
     static const char *const names[] = {"all", "untyped", "metadata"};
     struct shmc_pyform *form = to;
     const char *keep;
-    Py_ssize_t length, enough;
+    Py_ssize_t length, enough, lead_length;
 
     if (!PyTuple_Check(object) ||
-        !PyArg_ParseTuple(object, "sy#n:form", &keep, &form->first, &length, &enough)) {
+        !PyArg_ParseTuple(object, "sy#y#n:form", &keep, &form->first, &length, &form->lead,
+                          &lead_length, &enough)) {
         if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_TypeError, "a form is (keep, first, enough)");
+            PyErr_SetString(PyExc_TypeError, "a form is (keep, first, lead, enough)");
         return 0;
     }
     form->first_length = (size_t)length;
+    form->lead_length = (size_t)lead_length;
     form->enough = enough > 0 ? (uint64_t)enough : 1;
     for (unsigned i = 0; i < 3; i++) {
         form->keep = (enum shmc_keep)i;

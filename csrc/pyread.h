@@ -180,7 +180,7 @@ PyObject *shmc_pyindex_values(shmc_pyroot *root, const struct shmc_pyrecord *rec
 
 /* ---- pypage.c ------------------------------------------------------------------------------- */
 
-/* For "O&": (keep, first, enough), as Root.scan_json() takes it (struct shmc_pyform *). */
+/* For "O&": (keep, first, lead, enough), as Root.scan_json() takes it (struct shmc_pyform *). */
 int shmc_pyform_read(PyObject *object, void *to);
 /* (JSON text, how many objects, the last one's key or None, whether there may be more). */
 PyObject *shmc_pyscan_json(shmc_pyroot *root, const struct shmc_pyrecord *record,

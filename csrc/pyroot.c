@@ -66,7 +66,7 @@ static PyObject *ask_json(PyObject *self, PyObject *args, PyObject *kwargs, shmc
     uint64_t id;
 
     if (PyTuple_GET_SIZE(args) == 0) {
-        PyErr_SetString(PyExc_TypeError, "the first argument is the form: (keep, first, enough)");
+        PyErr_SetString(PyExc_TypeError, "the first argument is the form: (keep, first, lead, enough)");
         return NULL;
     }
     PyObject *const behind = PyTuple_GetSlice(args, 1, PyTuple_GET_SIZE(args));

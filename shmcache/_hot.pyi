@@ -199,7 +199,7 @@ class Root:
     ) -> list[Any]: ...
     def scan_json(
         self,
-        form: tuple[str, bytes, int],
+        form: tuple[str, bytes, bytes, int],
         id: int,
         index: int | None = None,
         start: str | None = None,
@@ -212,7 +212,7 @@ class Root:
     ) -> tuple[bytes, int, str | None, bool]: ...
     def by_index_json(
         self,
-        form: tuple[str, bytes, int],
+        form: tuple[str, bytes, bytes, int],
         id: int,
         index: int,
         value: str,

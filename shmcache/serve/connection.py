@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RECEIVE = 64 << 10
+LARGE = 16 << 10
+"""A chunk from this size on is not copied to be framed."""
 GATHER = 64
 """Pieces handed to the kernel at once."""
 GREEDY = 16
@@ -131,7 +133,28 @@ class Connection:
 
     def chunk(self, data: bytes) -> None:
         """Writes one chunk of a body that was begun (to an HTTP/1.0 client the bytes alone)."""
-        self.send(answers.chunk(data) if self.persistent else data)
+        if not self.persistent:
+            self.send(data)
+        elif len(data) < LARGE or self.backlog or isinstance(self.sock, ssl.SSLSocket):
+            self.send(answers.chunk(data))
+        elif self.alive:
+            self._send_parts((b"%x\r\n" % len(data), data, b"\r\n"))
+
+    def _send_parts(self, parts: tuple[bytes, ...]) -> None:
+        """send() of several, which are not put together."""
+        try:
+            sent = self.sock.sendmsg(parts)
+        except _AGAIN:
+            sent = 0
+        except OSError:
+            self.lost()
+            return
+        for part in parts:
+            if sent >= len(part):
+                sent -= len(part)
+            else:
+                self._keep(memoryview(part)[sent:] if sent else part)
+                sent = 0
 
     def finish(self) -> None:
         """The body is whole; the connection is ready for the next request, or closed."""

@@ -97,16 +97,23 @@ class Walk:
 
     # ---- what is sent --------------------------------------------------------------------------
 
-    def pages(self, form: Form) -> Iterator[bytes]:
-        """The items as JSON text with commas between them, a page at a time; no page is empty."""
+    def pages(self, form: Form, lead: bytes = b"") -> Iterator[bytes]:
+        """The items as JSON text with commas between them, `lead` in front; a page at a time.
+
+        The pages together are the text; the first one is there even if it has no items.
+        """
         if self._chosen is not None:
-            yield from self._chosen_pages(form)
+            yield from self._chosen_pages(form, lead)
             return
         after, left, more = self._after, self.limit, True
         while more:
-            text, count, last, more = self._page(form, after, left)
-            if count:
+            text, count, last, more = self._page(form, lead, after, left)
+            if text:
                 yield text
+            if count:
+                lead = b","
+            elif text:
+                lead = b""
             after = last or after
             left -= count if self.limit else 0
             more = more and (left > 0 or not self.limit)
@@ -130,11 +137,11 @@ class Walk:
                 return
 
     def _page(
-        self, form: Form, after: str | None, left: int
+        self, form: Form, lead: bytes, after: str | None, left: int
     ) -> tuple[bytes, int, str | None, bool]:
         root, number = self._state[:2]
         wanted, way = self._wanted, self._way
-        how: Any = (*form, ENOUGH)
+        how: Any = (*form, lead, ENOUGH)
         if way.index < 0:
             return root.scan_json(
                 how, number, prefix=wanted.prefix, after=after, limit=left, where=wanted.where
@@ -189,17 +196,17 @@ class Walk:
         labels, fields = self._wanted.labels, self._wanted.fields
         return (labels is None or labels.matches(view)) and (fields is None or fields.matches(view))
 
-    def _chosen_pages(self, form: Form) -> Iterator[bytes]:
+    def _chosen_pages(self, form: Form, lead: bytes) -> Iterator[bytes]:
         texts: list[bytes] = []
         size = 0
         for _, view in self._chosen or ():
             texts.append(text_of(view, form))
             size += len(texts[-1])
             if size >= ENOUGH:
-                yield b",".join(texts)
-                texts, size = [], 0
-        if texts:
-            yield b",".join(texts)
+                yield lead + b",".join(texts)
+                lead, texts, size = b",", [], 0
+        if texts or lead != b",":
+            yield lead + b",".join(texts)
 
 
 def text_of(view: View, form: Form) -> bytes:

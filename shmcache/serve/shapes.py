@@ -49,13 +49,13 @@ def pieces(
         return _table(kind, walk, metadata, include)
     if shape == accept.PARTIAL:
         head = _head("PartialObjectMetadataList", META, metadata)
-        return _joined(head, walk.pages(_PARTIAL), b"]}\n")
+        return _ended(walk.pages(_PARTIAL, head), b"]}\n")
     if not kind.custom:
         head = _head(kind.list_kind, kind.api_version, metadata)
-        return _joined(head, walk.pages(_UNTYPED), b"]}\n")
+        return _ended(walk.pages(_UNTYPED, head), b"]}\n")
     head = framing.encode({"apiVersion": kind.api_version})[:-1] + b',"items":['
     tail = framing.encode({"kind": kind.list_kind, "metadata": metadata})
-    return _joined(head, walk.pages(_WHOLE), b"]," + tail[1:] + b"\n")
+    return _ended(walk.pages(_WHOLE, head), b"]," + tail[1:] + b"\n")
 
 
 def _head(kind: str, api_version: str, metadata: dict[str, Any]) -> bytes:
@@ -63,16 +63,12 @@ def _head(kind: str, api_version: str, metadata: dict[str, Any]) -> bytes:
     return text[:-1] + b',"items":['
 
 
-def _joined(head: bytes, pages: Iterator[bytes], tail: bytes) -> Iterator[bytes]:
-    """Head, pages with commas between them, tail; the tail together with the last page."""
-    held = head
-    first = True
+def _ended(pages: Iterator[bytes], tail: bytes) -> Iterator[bytes]:
+    """The pages, the tail together with the last one."""
+    held = next(pages)
     for page in pages:
-        if not first:
-            yield held
-            held = b","
-        held += page
-        first = False
+        yield held
+        held = page
     yield held + tail
 
 
@@ -81,10 +77,16 @@ def _joined(head: bytes, pages: Iterator[bytes], tail: bytes) -> Iterator[bytes]
 
 def _table(kind: Kind, walk: Walk, metadata: dict[str, Any], include: str) -> Iterator[bytes]:
     shown = printing.columns(kind)
-    rows = (
-        b",".join([_row(kind, shown, view, include) for view in views]) for views in walk.views()
-    )
-    return _joined(_table_head(shown, metadata), rows, b"]}\n")
+
+    def pages() -> Iterator[bytes]:
+        lead = _table_head(shown, metadata)
+        for views in walk.views():
+            yield lead + b",".join([_row(kind, shown, view, include) for view in views])
+            lead = b","
+        if lead != b",":
+            yield lead
+
+    return _ended(pages(), b"]}\n")
 
 
 def _table_head(shown: list[printing.Column], metadata: dict[str, Any]) -> bytes:

@@ -12,7 +12,7 @@ import shmcache
 from shmcache import listing
 from shmcache._hot import Root
 
-ALL = ("all", b"", 1 << 26)
+ALL = ("all", b"", b"", 1 << 26)
 POD = {"apiVersion": "v1", "kind": "Pod"}
 
 
@@ -49,7 +49,7 @@ def test_pages_end_when_they_are_long_enough_and_go_on_behind_the_last_key() -> 
         found: list[dict[str, Any]] = []
         after, more, pages = None, True, 0
         while more:
-            text, count, last, more = root.scan_json(("all", b"", 1000), 0, after=after)
+            text, count, last, more = root.scan_json(("all", b"", b"", 1000), 0, after=after)
             assert len(loaded(text)) == count
             found += loaded(text)
             after, pages = last or after, pages + 1
@@ -60,8 +60,8 @@ def test_pages_end_when_they_are_long_enough_and_go_on_behind_the_last_key() -> 
 
 def test_the_type_can_be_left_out_and_put_in_front() -> None:
     with roots([pod(1), {"metadata": {"name": "bare", "namespace": "n9"}}]) as (_, root):
-        untyped = loaded(root.scan_json(("untyped", b"", 1 << 20), 0)[0])
-        typed = root.scan_json(("untyped", b'"kind":"Pod",', 1 << 20), 0)[0]
+        untyped = loaded(root.scan_json(("untyped", b"", b"", 1 << 20), 0)[0])
+        typed = root.scan_json(("untyped", b'"kind":"Pod",', b"", 1 << 20), 0)[0]
 
         assert [list(one) for one in untyped] == [["metadata", "spec"], ["metadata"]]
         assert typed.startswith(b'{"kind":"Pod","metadata":')
@@ -71,7 +71,7 @@ def test_the_type_can_be_left_out_and_put_in_front() -> None:
 def test_metadata_alone() -> None:
     with roots([pod(1), {"name": "none", "metadata": {"name": "x"}}]) as (_, root):
         first = b'"kind":"PartialObjectMetadata",'
-        found = loaded(root.scan_json(("metadata", first, 1 << 20), 0)[0])
+        found = loaded(root.scan_json(("metadata", first, b"", 1 << 20), 0)[0])
 
         assert [list(one) for one in found] == [["kind", "metadata"]] * 2
         assert {one["metadata"]["name"] for one in found} == {"p-001", "x"}
@@ -81,7 +81,7 @@ def test_members_that_are_named_like_the_type_deeper_inside_stay() -> None:
     inside = {"kind": "Inner", "metadata": {"kind": "x"}, "list": [{"apiVersion": "v9"}]}
     obj = {**POD, "metadata": {"name": "a", "kind": "label"}, "spec": inside}
     with roots([obj]) as (_, root):
-        (found,) = loaded(root.scan_json(("untyped", b"", 1), 0)[0])
+        (found,) = loaded(root.scan_json(("untyped", b"", b"", 1), 0)[0])
 
         assert found == {"metadata": {"name": "a", "kind": "label"}, "spec": inside}
 
@@ -104,9 +104,17 @@ def test_a_selection_and_an_index_show_the_same_as_their_scans() -> None:
         assert (count, more, loaded(some)[-1]["metadata"]["name"]) == (4, False, (last or "")[3:])
 
 
+def test_a_lead_stands_in_front_of_a_page_without_its_comma_if_nothing_follows() -> None:
+    with roots([pod(1)]) as (_, root):
+        text = root.scan_json(("all", b"", b"[", 1), 0)[0]
+        assert text == b"[" + root.scan_json(ALL, 0)[0]
+        assert root.scan_json(("all", b"", b"[", 1), 0, prefix="none/")[0] == b"["
+        assert root.scan_json(("all", b"", b",", 1), 0, prefix="none/")[0] == b""
+
+
 def test_a_form_that_is_none_is_refused() -> None:
     with roots([pod(1)]) as (_, root):
-        for form in (("some", b"", 1), ("all", b""), "all", None):
+        for form in (("some", b"", b"", 1), ("all", b"", 1), "all", None):
             with pytest.raises((TypeError, ValueError)):
                 root.scan_json(form, 0)  # type: ignore[arg-type]
         with pytest.raises(TypeError):

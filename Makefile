@@ -64,6 +64,17 @@ $(OUT)/%: tests/c/%.c $(CORE_OBJECTS) $(SHARED_OBJECTS) $(HEADERS)
 	@mkdir -p $(@D)
 	$(VARIANT_CC) $(VARIANT_CFLAGS) $< $(SHARED_OBJECTS) $(CORE_OBJECTS) -o $@
 
+# This one's core calls shmc_failpoint() before each of its stores (atomics.h).
+FAILING_OBJECTS := $(patsubst csrc/%.c,$(OUT)/failing/%.o,$(CORE))
+
+$(OUT)/failing/%.o: csrc/%.c $(HEADERS)
+	@mkdir -p $(@D)
+	$(VARIANT_CC) $(VARIANT_CFLAGS) -DSHMC_FAILPOINTS -c $< -o $@
+
+$(OUT)/test_failpoints: tests/c/test_failpoints.c tests/c/core_fixture.c $(FAILING_OBJECTS) $(HEADERS)
+	@mkdir -p $(@D)
+	$(VARIANT_CC) $(VARIANT_CFLAGS) -DSHMC_FAILPOINTS $(filter %.c,$^) $(FAILING_OBJECTS) -o $@
+
 c-binaries: $(addprefix $(OUT)/,$(C_TESTS))
 
 c-test: c-binaries ## the C tests of one VARIANT: unit, then stress
@@ -175,6 +186,11 @@ CAMPAIGN ?= --keys 100000 --seconds 300
 
 queue-campaign: build ## 100,000 keys through a queue whose workers are killed; SEED=, CAMPAIGN="--seconds 60"
 	$(PY) tests/process/queue_campaign.py $(CAMPAIGN)
+
+KILLS ?= --kills 2000
+
+kills: build ## writers and readers killed and stopped at random instants under load; SEED=, KILLS="--kills 200"
+	cd tests/process && PYTHONPATH=../.. $(abspath $(PY)) kills.py $(KILLS)
 
 bench: build ## the figures of benchmarks/README.md
 	$(PY) -m pip install -q -e '.[bench]'

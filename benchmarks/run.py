@@ -24,7 +24,7 @@ RESULTS = HERE / "results.json"
 QUESTIONS = ("footprint", "reads", "writes", "indexing", "events", "memory", "stopped", "creep",
              "pauses", "wake", "ring", "contention", "framing", "selecting", "reflector",
              "handlers", "queue", "serve_watch", "web", "commands",
-             "controllers")  # fmt: skip
+             "controllers", "takeover")  # fmt: skip
 WORSE = 1.10
 TIMEOUT_S = 1_800
 

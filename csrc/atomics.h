@@ -29,6 +29,17 @@ static_assert(sizeof(shmc_atomic) == 8, "an atomic word is a plain word in share
 static_assert(sizeof(shmc_atomic32) == 4, "a futex word is four bytes");
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "no lock table can be shared between processes");
 
+/*
+ * Failpoints: in a test build each store below is preceded by a call, so that a writer can be made
+ * to die at every one of them. Without the flag there is nothing.
+ */
+#ifdef SHMC_FAILPOINTS
+extern void shmc_failpoint(const volatile void *about_to_store);
+#define SHMC_FAILPOINT(place) shmc_failpoint(place)
+#else
+#define SHMC_FAILPOINT(place) ((void)0)
+#endif
+
 static inline uint64_t shmc_load_racy(const shmc_atomic *word)
 {
     return atomic_load_explicit(word, memory_order_relaxed);
@@ -41,11 +52,13 @@ static inline uint64_t shmc_load_acquire(const shmc_atomic *word)
 
 static inline void shmc_store_racy(shmc_atomic *word, uint64_t value)
 {
+    SHMC_FAILPOINT(word);
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
 static inline void shmc_store_release(shmc_atomic *word, uint64_t value)
 {
+    SHMC_FAILPOINT(word);
     atomic_store_explicit(word, value, memory_order_release);
 }
 
@@ -71,6 +84,7 @@ static inline uint32_t shmc_load32_racy(const shmc_atomic32 *word)
 
 static inline void shmc_store32_racy(shmc_atomic32 *word, uint32_t value)
 {
+    SHMC_FAILPOINT(word);
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
@@ -83,6 +97,7 @@ static inline uint32_t shmc_exchange32(shmc_atomic32 *word, uint32_t value)
 /* As exchange; they only ever count up, so that a waiter's expected value does not come back. */
 static inline uint32_t shmc_fetch_add32(shmc_atomic32 *word, uint32_t value)
 {
+    SHMC_FAILPOINT(word);
     return atomic_fetch_add_explicit(word, value, memory_order_seq_cst);
 }
 

@@ -261,6 +261,20 @@ uint64_t shmc_intern_entry(const struct shmc_intern *table, const uint8_t *base,
     return entry;
 }
 
+enum shmc_status shmc_intern_expect(struct shmc_intern *table, struct shmc_heap *heap,
+                                    uint64_t count)
+{
+    const struct shmc_intern empty = *table;
+    const uint64_t capacity = (count + count / 7) / BUCKET * BUCKET;
+
+    if (table->count != 0 || capacity <= table->capacity)
+        return SHMC_OK;
+    const enum shmc_status status = entries_make(table, heap, capacity);
+    if (status == SHMC_OK)
+        entries_free(&empty, heap);
+    return status;
+}
+
 enum shmc_status shmc_intern_restore(struct shmc_intern *table, struct shmc_heap *heap,
                                      const uint8_t *base, uint64_t entry)
 {

@@ -44,6 +44,7 @@
 
 #define DEPTH (SHMC_MAX_DEPTH + 8u) /* and a shape, and what an entry adds */
 #define WAITING 8u
+#define USUAL_BYTES 80u /* of the arena, for each value block: a guess a little too high */
 
 /* A container whose children are being visited. */
 struct visit {
@@ -566,7 +567,10 @@ static bool adopt_everything(struct takeover *takeover)
 
     if (!adopt_root(takeover, &high_water, &catalogue))
         return false;
-    const enum shmc_status status = shmc_arena_adopt(&writer->arena, high_water);
+    enum shmc_status status = shmc_arena_adopt(&writer->arena, high_water);
+    if (status == SHMC_OK)
+        status = shmc_intern_expect(&writer->intern, &writer->heap,
+                                    (high_water - writer->super->arena_offset) / USUAL_BYTES);
     if (status != SHMC_OK)
         return refuse(takeover, status, "no memory", 0);
     return adopt_catalogue(takeover, catalogue) && adopt_window(takeover) &&

@@ -160,6 +160,9 @@ bool shmc_intern_has(const struct shmc_intern *table, const uint8_t *base, unsig
 uint64_t shmc_intern_entry(const struct shmc_intern *table, const uint8_t *base, unsigned tag,
                            shmc_offset block);
 void shmc_intern_remove(struct shmc_intern *table, uint64_t entry);
+/* Room for so many entries, in a table that has none yet: growing step by step costs more. */
+enum shmc_status shmc_intern_expect(struct shmc_intern *table, struct shmc_heap *heap,
+                                    uint64_t count);
 /* Puts the entry of a block that is there into a table made anew. CORRUPT: it has an equal. */
 enum shmc_status shmc_intern_restore(struct shmc_intern *table, struct shmc_heap *heap,
                                      const uint8_t *base, uint64_t entry);

@@ -1,5 +1,5 @@
 """Invariant tested: a reflector that is started again, for whatever reason, goes on in the memory
-of the one before it, with a watch at the stored version and no list (G26); only what is configured
+of the one before it, with a watch at the stored version and no list (G42); only what is configured
 otherwise is listed again."""
 
 from __future__ import annotations

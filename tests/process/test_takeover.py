@@ -1,5 +1,5 @@
 """Invariant tested: a writer goes on with what a dead one left, and its readers do not notice; what
-does not fit is made anew, and only that; a writer that merely slept does no harm (G24, G25)."""
+does not fit is made anew, and only that; a writer that merely slept does no harm (G40, G41)."""
 
 from __future__ import annotations
 

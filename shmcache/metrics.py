@@ -41,7 +41,7 @@ class Family:
     def __init__(self, name: str, kind: str, text: str) -> None:
         self.name = name
         self.kind = kind
-        """counter, gauge or summary."""
+        """counter, gauge, summary or histogram."""
         self.help = text
         self.samples: list[tuple[str, Labels, float]] = []
         """What the name ends with, as _sum; labels; value."""
@@ -52,7 +52,7 @@ class Family:
             self.samples.append(("", labels, value))
 
     def add_part(self, suffix: str, value: float, **labels: str) -> None:
-        """A part of a summary: its sum, or its count."""
+        """A part of a summary or histogram: its sum, its count, a bucket."""
         self.samples.append((suffix, labels, value))
 
     def lines(self) -> Iterator[str]:
@@ -87,6 +87,10 @@ class Families(dict[str, Family]):
         """The gauge of this name."""
         return self.setdefault(name, Family(name, "gauge", text))
 
+    def histogram(self, name: str, text: str) -> Family:
+        """The histogram of this name."""
+        return self.setdefault(name, Family(name, "histogram", text))
+
 
 class Meter:
     """Looks at one cache again and again; thread-safe. The walk for bytes is not done each time."""
@@ -106,6 +110,8 @@ class Meter:
         _of_bytes(found, self._surveyed(), observed)
         _of_workers(found, observed)
         _of_queues(found, observing.queues(self._cache))
+        for name, numbers in observing.controllers(self._cache).items():
+            numbers.fill(found, name)
         return found
 
     def text(self) -> str:

@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from shmcache.controllers.numbers import Numbers
     from shmcache.freshness import Status
     from shmcache.reader import Cache
 
@@ -200,6 +201,25 @@ def queues(cache: Cache) -> dict[str, dict[str, Any]]:
             found[name] = dict(queue.stats())
         finally:
             queue.close()
+    return found
+
+
+def controllers(cache: Cache) -> dict[str, Numbers]:
+    """What the controllers of the cache count, by their names."""
+    from shmcache.controllers.board import Board, board_names
+
+    found: dict[str, Numbers] = {}
+    for name in board_names(cache.place):
+        from shmcache.controllers.numbers import Numbers
+
+        try:
+            board = Board(cache.place, name)
+        except (BusyError, LayoutMismatch, OSError):
+            continue  # another user's, or another version's
+        try:
+            found[name] = Numbers(board)
+        finally:
+            board.close()
     return found
 
 

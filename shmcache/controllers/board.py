@@ -212,6 +212,16 @@ class Board:
         return 1
 
 
+def board_names(place: Place) -> list[str]:
+    """The controllers that have or had processes at this cache."""
+    mark = place.stem + MARK
+    return [
+        file.removeprefix(mark).removesuffix(".board")
+        for file in sorted(place.location.names(mark))
+        if file.endswith(".board")
+    ]
+
+
 def remove_boards(place: Place) -> None:
     """Removes the boards of a cache that is no more, but those that somebody works at."""
     location = place.location

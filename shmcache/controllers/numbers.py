@@ -7,6 +7,10 @@ from itertools import accumulate
 
 from shmcache.controllers.board import Board
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shmcache.metrics import Families
+
 SUCCESS, ERROR, REQUEUE, REQUEUE_AFTER = range(4)
 """Results of a reconcile."""
 TERMINAL, PANICS, TIMEOUTS, BEHIND, NANOSECONDS = range(4, 9)
@@ -59,37 +63,38 @@ class Numbers:
         """All that came to an end."""
         return sum(self.results.values())
 
-    def text(self, controller: str) -> str:
-        """In Prometheus' format, under the names of controller-runtime."""
-        label = f'controller="{controller}"'
-        lines = _family("reconcile_total", "counter", "Reconciles by result")
+    def fill(self, to: Families, controller: str) -> None:
+        """Adds them under the names of controller-runtime."""
+        label = {"controller": controller}
+        total = to.counter(f"{PREFIX}reconcile_total", "Reconciles by result.")
         for result, count in self.results.items():
-            lines.append(f'{PREFIX}reconcile_total{{{label},result="{result}"}} {count}')
-        for name, kind, about, value in (
-            ("reconcile_errors_total", "counter", "Reconciles that raised", self.errors),
-            ("terminal_reconcile_errors_total", "counter", "Not tried again", self.terminal),
-            ("reconcile_panics_total", "counter", "Keys in which a process died", self.panics),
-            ("reconcile_timeouts_total", "counter", "Over the time limit", self.timeouts),
-            ("max_concurrent_reconciles", "gauge", "Keys at a time", self.concurrent),
-            ("active_workers", "gauge", "Keys in work now", self.active),
+            total.add(count, **label, result=result)
+        for name, about, value in (
+            ("reconcile_errors_total", "Reconciles that raised.", self.errors),
+            ("terminal_reconcile_errors_total", "Not tried again.", self.terminal),
+            ("reconcile_panics_total", "Keys in which a process died.", self.panics),
+            ("reconcile_timeouts_total", "Over the time limit.", self.timeouts),
         ):
-            lines += _family(name, kind, about)
-            lines.append(f"{PREFIX}{name}{{{label}}} {value}")
-        return "\n".join([*lines, *self._histogram(label), ""])
+            to.counter(PREFIX + name, about).add(value, **label)
+        to.gauge(f"{PREFIX}max_concurrent_reconciles", "Keys at a time.").add(
+            self.concurrent, **label
+        )
+        to.gauge(f"{PREFIX}active_workers", "Keys in work now.").add(self.active, **label)
+        took = to.histogram(f"{PREFIX}reconcile_time_seconds", "Duration of reconciles.")
+        buckets = self.counts[_BOUNDS_AT:]
+        limits = [*(f"{bound:g}" for bound in BOUNDS), "+Inf"]
+        for limit, count in zip(limits, accumulate(buckets), strict=True):
+            took.add_part("_bucket", count, **label, le=limit)
+        took.add_part("_sum", self.seconds, **label)
+        took.add_part("_count", sum(buckets), **label)
 
-    def _histogram(self, label: str) -> list[str]:
-        name = f"{PREFIX}reconcile_time_seconds"
-        lines = _family("reconcile_time_seconds", "histogram", "Duration of reconciles")
-        sums = accumulate(self.counts[_BOUNDS_AT:])
-        for limit, count in zip([*(f"{bound:g}" for bound in BOUNDS), "+Inf"], sums, strict=True):
-            lines.append(f'{name}_bucket{{{label},le="{limit}"}} {count}')
-        lines.append(f"{name}_sum{{{label}}} {self.seconds:.6f}")
-        lines.append(f"{name}_count{{{label}}} {sum(self.counts[_BOUNDS_AT:])}")
-        return lines
+    def text(self, controller: str) -> str:
+        """In Prometheus' format."""
+        from shmcache.metrics import Families, render
+
+        found = Families()
+        self.fill(found, controller)
+        return render(found)
 
 
 PREFIX = "controller_runtime_"
-
-
-def _family(name: str, kind: str, about: str) -> list[str]:
-    return [f"# HELP {PREFIX}{name} {about}.", f"# TYPE {PREFIX}{name} {kind}"]

@@ -502,12 +502,18 @@ static uint32_t slots_of(const struct shmc_page *page)
     return page->class_id < CLASS_COUNT ? SHMC_PAGE / class_size(page->class_id) : 1;
 }
 
+/* That a block at `in_page` begins a slot of `size` bytes. */
+static bool on_grid(uint32_t in_page, uint32_t size)
+{
+    return in_page % size == 0 && in_page / size < SHMC_PAGE / size;
+}
+
 /* That every claimed block of the page, and one at `in_page`, begins a slot of `size` bytes. */
 static bool fits_grid(const struct shmc_page *page, uint32_t in_page, uint32_t size)
 {
     const uint32_t old = page->class_id < CLASS_COUNT ? class_size(page->class_id) : 0;
 
-    if (in_page % size != 0 || in_page / size >= SHMC_PAGE / size)
+    if (!on_grid(in_page, size))
         return false;
     for (uint32_t i = 0; old != 0 && i < SHMC_PAGE / old; i++) {
         if ((uint32_t)page->meta[i] != SHMC_META_FREE && (i * old) % size != 0)
@@ -607,7 +613,7 @@ enum shmc_status shmc_arena_claim(struct shmc_arena *arena, shmc_offset block, u
         const unsigned wanted = class_of(size);
         const bool has_class = page->class_id < CLASS_COUNT;
         if (!has_class || wanted > page->class_id ||
-            !fits_grid(page, in_page, class_size(page->class_id)))
+            !on_grid(in_page, class_size(page->class_id))) /* what was claimed before fits already */
             status = page_suit(arena, page,
                                has_class && page->class_id > wanted ? page->class_id : wanted,
                                in_page);

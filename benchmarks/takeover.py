@@ -210,7 +210,7 @@ def sizes(count: int) -> dict[str, float]:
         known = {key_of(number): number for number in range(count)}
         with shmcache.attach(NAME) as cache:
             things, keys = cache["things"], rng.choices(list(known), k=20_000)
-            loops = {
+            loops: dict[str, tuple[harness.Loop, Callable[[], list[str]]]] = {
                 "get": (lambda given: [things.get(key) for key in given], lambda: keys),
                 "dict": (lambda given: [known.get(key) for key in given], lambda: keys),
                 "snapshot": (partial(snapshots, cache), lambda: keys),

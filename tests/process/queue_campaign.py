@@ -25,6 +25,7 @@ from typing import Any
 import shmcache
 from shmcache.errors import QueueShutDown, ShmCacheError
 from shmcache.feeding import Event, Feeder
+from shmcache.segments import Place
 
 CONTEXT = multiprocessing.get_context("fork")
 PATIENCE = 120.0
@@ -33,9 +34,10 @@ BATCH = 64
 
 
 class Board:
-    """What workers did: for each key its holder, its last version; and counts of all."""
+    """What all did: for each key its holder, the last versions that were reconciled and written,
+    and how often it was reconciled; and counts of all."""
 
-    OVERLAPS, HEAD, SIZE = 0, 64, 24
+    OVERLAPS, NEXT, HEAD, SIZE = 0, 8, 64, 32
 
     def __init__(self, keys: int) -> None:
         self.keys = keys
@@ -67,6 +69,16 @@ class Board:
 
     def version(self, number: int) -> int:
         return self._get(self._at(number) + 8)
+
+    def write(self, number: int) -> int:
+        """The version that the key's object gets next: noted before it is put."""
+        version = self._get(self.NEXT) + 1
+        self._set(self.NEXT, version)
+        self._set(self._at(number) + 24, version)
+        return version
+
+    def written(self, number: int) -> int:
+        return self._get(self._at(number) + 24)
 
     @property
     def overlaps(self) -> int:
@@ -131,52 +143,28 @@ def work(name: str, slots: int, board: Board, seed: int) -> None:
         queue.done(key)
 
 
-class Writers:
-    """The objects, and the process's worth of a reflector that is killed by being left open."""
-
-    def __init__(self, name: str, keys: int, dice: random.Random) -> None:
-        self.name = name
-        self.last = [0] * keys
-        self._dice = dice
-        self._n = 0
-        self.writer = self._open()
-        self.restarts = 0
-
-    def _open(self) -> shmcache.Writer:
-        return shmcache.Writer(self.name, ["pods"], arena_max="1GiB", ring_slots=RING)
-
-    def change(self) -> None:
-        """Some objects, those at the end the most."""
-        items = []
-        for _ in range(BATCH):
-            number = self._dice.randrange(len(self.last))
-            self._n += 1
-            self.last[number] = self._n
-            items.append((key_of(number), {"n": self._n}, str(self._n)))
-        self.writer.put_many("pods", items)
-
-    def fill(self) -> None:
-        for first in range(0, len(self.last), 1000):
-            items = []
-            for number in range(first, min(first + 1000, len(self.last))):
-                self._n += 1
-                self.last[number] = self._n
-                items.append((key_of(number), {"n": self._n}, str(self._n)))
-            self.writer.put_many("pods", items)
-
-    def restart(self) -> None:
-        """A new instance with what the old one had: the queue's feeders find their way."""
-        self.restarts += 1
-        self.writer.close()
-        self.writer = self._open()
-        self.writer.put_many(
-            "pods",
-            [(key_of(number), {"n": n}, str(n)) for number, n in enumerate(self.last) if n],
-        )
+def write(name: str, board: Board, seed: int) -> None:
+    """The process that writes, until it is killed, or told by SIGTERM to end in order."""
+    ending = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    dice = random.Random(seed)
+    with shmcache.Writer(name, ["pods"], arena_max="1GiB", ring_slots=RING) as writer:
+        for first in range(0, board.keys, 1000):  # what is there already changes nothing
+            some = range(first, min(first + 1000, board.keys))
+            put(writer, [(number, board.written(number) or board.write(number)) for number in some])
+        while not ending.is_set():
+            chosen = [dice.randrange(board.keys) for _ in range(BATCH)]
+            put(writer, [(number, board.write(number)) for number in chosen])
+            time.sleep(dice.random() / 100)
 
 
-def start(name: str, slots: int, board: Board, dice: random.Random) -> Any:
-    process = CONTEXT.Process(target=work, args=(name, slots, board, dice.getrandbits(32)))
+def put(writer: shmcache.Writer, versions: list[tuple[int, int]]) -> None:
+    items = [(key_of(number), {"n": n}, str(n)) for number, n in versions]
+    writer.put_many("pods", items)
+
+
+def start(target: Any, *arguments: Any) -> Any:
+    process = CONTEXT.Process(target=target, args=arguments)
     process.start()
     return process
 
@@ -188,26 +176,34 @@ def campaign(
     dice = random.Random(seed)
     board = Board(keys)
     slots = 1 << max(6, keys.bit_length() - 1)  # fewer than keys: it is full some of the time
-    writers = Writers(name, keys, dice)
-    pool = [start(name, slots, board, dice) for _ in range(workers)]
-    kills = 0
+
+    def worker() -> Any:
+        return start(work, name, slots, board, dice.getrandbits(32))
+
+    def writing() -> Any:
+        return start(write, name, board, dice.getrandbits(32))
+
+    writer, pool = writing(), [worker() for _ in range(workers)]
+    counts = {"kills": 0, "writers killed": 0, "restarts": 0}
     stop = time.monotonic() + seconds
     try:
-        writers.fill()
-        turn = 0
         while time.monotonic() < stop:
-            turn += 1
-            writers.change()
-            time.sleep(dice.random() / 100)
-            if dice.random() < 0.15:
-                at = dice.randrange(workers)
-                pool[at].kill()
-                pool[at].join()
-                kills += 1
-                pool[at] = start(name, slots, board, dice)
-            if restarts and turn % 200 == 0:
-                writers.restart()
-        missing = await_all(writers, board)
+            time.sleep(dice.random() / 15)
+            at = dice.randrange(workers)
+            pool[at].kill()
+            pool[at].join()
+            counts["kills"] += 1
+            pool[at] = worker()
+            if restarts and dice.random() < 0.1:
+                in_order = dice.random() < 0.3
+                writer.terminate() if in_order else writer.kill()
+                writer.join(PATIENCE)
+                counts["restarts" if in_order else "writers killed"] += 1
+                writer = writing()
+        filled(name, keys)
+        writer.kill()  # its last state stays
+        writer.join()
+        missing = await_all(name, board)
         with shmcache.attach(name) as cache, cache.queue("work") as queue:
             stats = queue.stats()
             queue.shut_down()
@@ -215,18 +211,15 @@ def campaign(
                 process.join(PATIENCE)
         assert not board.overlaps, f"{board.overlaps} overlaps"
         assert not missing, f"{len(missing)} objects are not reconciled: {missing[:5]}, {stats}"
-        assert kills, "nobody was killed: that proves nothing"
-        assert stats["returned"] or kills < 50, f"no key was taken back: {stats}"
+        assert counts["kills"], "nobody was killed: that proves nothing"
+        assert stats["returned"] or counts["kills"] < 50, f"no key was taken back: {stats}"
         codes = {process.exitcode for process in pool}
         assert codes == {0}, f"a worker ended with {codes}"
     finally:
-        for process in pool:
+        for process in [writer, *pool]:
             process.kill()
             process.join()
-        writers.writer.close()
-    return {
-        "kills": kills,
-        "restarts": writers.restarts,
+    return counts | {
         "reconciles": board.reconciles,
         "returned": int(stats["returned"]),
         "full": int(stats["full"]),
@@ -234,14 +227,26 @@ def campaign(
     }
 
 
-def await_all(writers: Writers, board: Board) -> list[tuple[str, int, int]]:
+def filled(name: str, keys: int) -> None:
+    """Until the writer of this moment has put everything that there is."""
+    deadline = time.monotonic() + PATIENCE
+    with shmcache.attach(name, timeout=PATIENCE) as cache:
+        while len(cache["pods"]) != keys:
+            assert time.monotonic() < deadline, "the writer does not get ready"
+            time.sleep(0.05)
+
+
+def await_all(name: str, board: Board) -> list[tuple[str, int, int]]:
     """Until every object was reconciled at its last version; those that are not, in the end."""
     deadline = time.monotonic() + PATIENCE
+    with shmcache.attach(name, timeout=PATIENCE) as cache:
+        last = {number_of(key): int(found["n"]) for key, found in cache["pods"].items()}
+    assert len(last) == board.keys, f"{len(last)} objects are left of {board.keys}"
     while True:
         missing = [
-            (key_of(number), board.version(number), last)
-            for number, last in enumerate(writers.last)
-            if last and board.version(number) != last
+            (key_of(number), board.version(number), version)
+            for number, version in last.items()
+            if board.version(number) != version
         ]
         if not missing or time.monotonic() > deadline:
             return missing
@@ -256,9 +261,10 @@ def main() -> int:
     options = parser.parse_args()
     seed = int(os.environ.get("SEED") or random.SystemRandom().getrandbits(32))
     print(f"SEED={seed}", flush=True)
+    name = f"campaign-{os.getpid()}"
     try:
         found = campaign(
-            f"campaign-{os.getpid()}",
+            name,
             keys=options.keys,
             seconds=options.seconds,
             workers=options.workers,
@@ -268,6 +274,8 @@ def main() -> int:
     except (AssertionError, ShmCacheError) as error:
         print(f"FAILED (SEED={seed}): {error}")
         return 1
+    finally:
+        Place(name).remove()
     print(", ".join(f"{count:,} {what}" for what, count in found.items()))
     return 0
 

@@ -238,7 +238,7 @@ class Campaign:
     def run(self, kills: int) -> Outcome:
         """All of it; AssertionError says what was not as it must be."""
         try:
-            for _ in range(kills):
+            while self.outcome.kills < kills or self._too_few_inside(kills):
                 self._life()
             self._end()
         finally:
@@ -248,6 +248,10 @@ class Campaign:
                 reader.__exit__()
         self._prove_it_was_hard()
         return self.outcome
+
+    def _too_few_inside(self, kills: int) -> bool:
+        """Where a machine is slow to kill, it takes a few more."""
+        return self.outcome.inside * 2 < self.outcome.kills and self.outcome.kills < 4 * kills
 
     def _life(self) -> None:
         seed = self.rng.getrandbits(32)
@@ -261,6 +265,7 @@ class Campaign:
                 self.readers = [self._reader(number) for number in range(READERS)]
             self._trouble_readers()
             self._await_instant()
+            writer.send_signal(signal.SIGKILL)
             writer.kill()
             assert self._phase is not None
             self.outcome.inside += self._phase[0] != 0
@@ -279,7 +284,7 @@ class Campaign:
         until = self.board.get(COMMITTED) + self.rng.randrange(1, 12)
         eventually(lambda: self.board.get(COMMITTED) >= until, "the writer does not go on")
         assert self._phase is not None
-        if self.rng.random() < 0.85:
+        if self.outcome.inside * 2 <= self.outcome.kills or self.rng.random() < 0.85:
             deadline = time.monotonic() + 5
             while self._phase[0] == 0 and time.monotonic() < deadline:
                 pass

@@ -85,7 +85,7 @@ def _footprint(axes: Any, sides: list[dict[str, Any]]) -> None:
     axes.set_xlabel("worker processes")
     axes.set_ylabel("MiB, all processes, imports subtracted")
     axes.set_title("10,000 pods, a field of each read in every worker", loc="left")
-    axes.legend(fontsize=7, ncols=2)
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
 
 
 def _waking(axes: Any, waking: list[dict[str, Any]]) -> None:

@@ -23,8 +23,8 @@ README = HERE / "README.md"
 RESULTS = HERE / "results.json"
 QUESTIONS = ("footprint", "reads", "writes", "indexing", "events", "memory", "stopped", "creep",
              "pauses", "wake", "ring", "contention", "framing", "selecting", "reflector",
-             "handlers", "queue", "serve_watch", "web", "commands",
-             "controllers", "takeover")  # fmt: skip
+             "handlers", "queue", "controllers", "serve", "serve_watch", "web", "commands",
+             "takeover")  # fmt: skip
 WORSE = 1.10
 TIMEOUT_S = 1_800
 

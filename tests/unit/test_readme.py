@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from benchmarks.run import QUESTIONS
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -21,3 +23,10 @@ def test_the_two_commands_are_there() -> None:
     assert 2 == len(commands)
     assert commands[0].endswith("-m shmcache demo")
     assert commands[1].endswith("-m pytest")
+
+
+def test_each_question_of_the_benchmarks_has_its_table() -> None:
+    text = (ROOT / "benchmarks" / "README.md").read_text()
+    for question in QUESTIONS:
+        assert 1 == text.count(f"<!-- {question} -->") == text.count(f"<!-- end of {question} -->")
+        assert (ROOT / "benchmarks" / f"{question}.py").is_file()

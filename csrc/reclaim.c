@@ -107,6 +107,20 @@ enum shmc_status shmc_limbo_inherit(struct shmc_writer *writer, const struct shm
     return SHMC_OK;
 }
 
+/*
+ * What counts against the limit. Of what was inherited, as much as the limit itself does not: most
+ * of it was free when the last writer died, and no pin is to go because of that. The rest counts, or
+ * a pin that outlives many writers would hold back what each of them left, and fill the arena.
+ */
+static uint64_t garbage_of(const struct shmc_writer *writer)
+{
+    const struct shmc_limbo *limbo = &writer->limbo;
+    const uint64_t inherited = limbo->inherited.bytes;
+
+    return limbo->bytes -
+           (inherited < writer->garbage_limit ? inherited : writer->garbage_limit);
+}
+
 /* ---- who needs what --------------------------------------------------------------------------- */
 
 static bool is_pinned(const struct shmc_pin_list *pins, uint64_t generation)
@@ -320,8 +334,8 @@ enum shmc_status shmc_reclaim(struct shmc_writer *writer)
         return SHMC_OK;
     look_at_pins(writer, &pins);
     give_back(writer, &pins);
-    if (limbo->bytes - limbo->inherited.bytes > writer->garbage_limit) {
-        while (limbo->bytes - limbo->inherited.bytes > writer->garbage_limit / 2 &&
+    if (garbage_of(writer) > writer->garbage_limit) {
+        while (garbage_of(writer) > writer->garbage_limit / 2 &&
                revoke_oldest(writer, &pins))
             continue;
     }

@@ -241,6 +241,29 @@ static void test_pins_of_the_living_hold(void)
     finish(); /* limbo returns to 0 */
 }
 
+/* A pin that outlives many writers holds back no more for that. */
+static void test_a_pin_across_many_lives_costs_a_bounded_memory(void)
+{
+    const uint64_t limit = UINT64_C(64) << 10;
+    struct shmc_pinned at;
+
+    core_create(&core, (struct core_options){
+                           .size = UINT64_C(8) << 20, .ring_slots = 64, .garbage_bytes = limit});
+    things = core_declare(&core, "things");
+    fill(0, VALUES);
+    struct shmc_reader *reader = core_attach(&core);
+    CHECK_EQUAL(SHMC_OK, shmc_pin(reader, &at));
+    for (unsigned life = 0; life < 40; life++) {
+        fill(life * 100, life * 100 + 2 * VALUES);
+        CHECK_EQUAL(SHMC_OK, shmc_reclaim(core.writer));
+        CHECK(core_stats(&core).limbo_bytes <= 2 * limit);
+        core_take_over(&core);
+    }
+    shmc_unpin(reader, &at);
+    core_detach(reader);
+    finish();
+}
+
 static void test_pins_of_the_dead_do_not(void)
 {
     start(UINT64_C(1) << 20);
@@ -600,6 +623,7 @@ int main(void)
     test_ended_in_order_and_left_behind();
     test_of_indices_from_outside();
     test_pins_of_the_living_hold();
+    test_a_pin_across_many_lives_costs_a_bounded_memory();
     test_pins_of_the_dead_do_not();
     test_who_was_left_asleep_is_woken();
     test_a_slot_that_is_not_whole_is_lapped();

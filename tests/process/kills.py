@@ -264,7 +264,7 @@ class Campaign:
                 eventually(lambda: self.board.get(COMMITTED), "nothing is written")
                 self.readers = [self._reader(number) for number in range(READERS)]
             self._trouble_readers()
-            self._await_instant()
+            self._await_instant(writer)
             writer.send_signal(signal.SIGKILL)
             writer.kill()
             assert self._phase is not None
@@ -279,10 +279,15 @@ class Campaign:
         ).cast("Q")[PHASE // 8 : PHASE // 8 + 1]  # fmt: skip
         os.close(fd)
 
-    def _await_instant(self) -> None:
+    def _await_instant(self, writer: Worker) -> None:
         """Some commits on; then anywhere, or, mostly, where a commit is under way."""
         until = self.board.get(COMMITTED) + self.rng.randrange(1, 12)
-        eventually(lambda: self.board.get(COMMITTED) >= until, "the writer does not go on")
+        eventually(
+            lambda: self.board.get(COMMITTED) >= until or not writer.silent(),
+            "the writer does not go on",
+        )
+        if not writer.silent():
+            writer.hear()  # raises what it died of
         assert self._phase is not None
         if self.outcome.inside * 2 <= self.outcome.kills or self.rng.random() < 0.85:
             deadline = time.monotonic() + 5

@@ -214,6 +214,8 @@ enum shmc_status shmc_set_state(struct shmc_writer *writer, uint32_t id, uint64_
 {
     const enum shmc_status status = shmc_usable(writer, id);
 
+    if (state >= SHMC_GONE)
+        return SHMC_INVALID;
     if (status != SHMC_OK || writer->resources[id].state == state)
         return status;
     const enum shmc_status touched = shmc_touch(writer, &writer->resources[id]);

@@ -19,12 +19,14 @@ import pytest
 from workers import METHODS, PATIENCE, Method, Worker, hear_all
 
 import shmcache
+from shmcache import states
 from shmcache.errors import Lapped, StaleObjectError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
 BATCHES = 4 * int(os.environ.get("SHMCACHE_EXAMPLES") or 40)
 PODS, NODES, RELISTED = 90, 20, 70
+STATES = states.GONE  # of those that a resource can be given
 INDICES = {"batch": "spec.batch", "labels": "metadata.labels"}
 
 
@@ -55,7 +57,7 @@ def write(writer: shmcache.Writer, number: int) -> None:
                 writer.put_many(name, content(number, count))
                 for key in set(keys_of(number - 1, count)) - set(keys_of(number, count)):
                     writer.delete(name, key)
-                writer.set_state(name, number, str(number))
+                writer.set_state(name, number % STATES, str(number))
 
 
 # ---- readers ------------------------------------------------------------------------------------
@@ -63,8 +65,8 @@ def write(writer: shmcache.Writer, number: int) -> None:
 
 def check_resource(resource: shmcache.CachedResource, count: int) -> int:
     """Everything about it agrees; its number."""
-    number = resource.state if resource.name != "relisted" else int(resource.version or 0)
-    assert resource.version == str(number)
+    number = int(resource.version or 0)
+    assert resource.state == (number % STATES if resource.name != "relisted" else states.ABSENT)
     assert list(resource) == keys_of(number, count)
     assert len(resource) == count
     seen = Counter(view["spec"]["batch"] for view in resource.list())

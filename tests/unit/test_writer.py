@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import shmcache
+from shmcache import states
 from shmcache.errors import (
     BusyError,
     CacheFull,
@@ -299,6 +300,9 @@ def test_state_and_version_are_published(writer: shmcache.Writer, cache: shmcach
     with cache.snapshot() as at:
         assert {"pods": "1234", "nodes": None} == at.resource_versions
         assert 2 == at["pods"].state
+    with pytest.raises(ValueError, match="state"):
+        writer.set_state("pods", states.GONE)
+    assert 2 == cache["pods"].state
 
 
 # ---- indices -------------------------------------------------------------------------------

@@ -105,8 +105,9 @@ def _run(name: str, rest: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.add_arguments(parser)
+    parse = parser.parse_args if hasattr(module, "REST") else parser.parse_intermixed_args
     try:
-        status: int = module.run(parser.parse_intermixed_args(rest))
+        status: int = module.run(parse(rest))
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise

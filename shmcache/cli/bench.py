@@ -22,6 +22,8 @@ started beside whatever runs already, in a directory of its own under /dev/shm, 
 The peer is what a process does without a shared cache: a dict of dicts, filled by orjson.
 Exit status: 0 measured, 2 usage, 75 not synced in time, else that of `shmcache run`.
 """
+REST = "what"
+"""What takes all the rest of the command line, flags of others too."""
 PLACE = "/dev/shm"  # noqa: S108
 SYNC_S = 600.0
 MEASURE = [sys.executable, "-m", "shmcache.cli.bench_measure"]
@@ -31,12 +33,11 @@ Found = dict[str, Any]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Ours come before the first resource."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
     parser.add_argument("--workers", type=int, default=8, metavar="N", help="compared for (8)")
     parser.add_argument("--count", type=int, default=10_000, metavar="N", help="made-up pods")
     parser.add_argument("-o", "--output", choices=["json"], help="instead of tables")
-    parser.add_argument("what", nargs=argparse.REMAINDER, metavar="RESOURCE... FLAGS...",
+    parser.add_argument(REST, nargs=argparse.REMAINDER, metavar="RESOURCE... FLAGS...",
                         help="as for `shmcache run`")  # fmt: skip
 
 

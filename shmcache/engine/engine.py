@@ -7,6 +7,7 @@ the server has been asked, so each plan begins with a scout. No plan ever waits 
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -34,6 +35,8 @@ from shmcache.writer import Writer
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
+DESCRIBE_SECONDS = 30.0
+"""Until readers are told what a resource is, if that failed."""
 
 
 class Kept:
@@ -48,8 +51,8 @@ class Kept:
         """Of its feeds, when they publish."""
         self._refused = 0
         self._lock = threading.Lock()
-        self.described = False
-        """Whether readers were told what it is, or cannot be."""
+        self.describe_at = 0.0
+        """When readers are to be told what it is; never again once they were."""
         self.word = 0.0
         """When its server was last heard in an earlier life; 0: never."""
         self.standing = Standing(plan.max_age, partial(self._publish, writer), time.monotonic)
@@ -151,16 +154,18 @@ class Engine:
         while not self._stop.wait(LOOK_SECONDS):
             for kept in self._kept:
                 kept.standing.look()
-                if not kept.described and kept.standing.current[0] == states.SYNCED:
-                    self._describe(kept)
 
     def _describe(self, kept: Kept) -> None:
-        """Tells readers what the resource is, once its source has found out."""
-        kept.described = True
+        """Tells readers what the resource is, once its source has found out.
+
+        By a feed's thread: should the server be asked again, and not answer, nobody else waits.
+        """
+        kept.describe_at = math.inf
         try:
             self._writer.describe(kept.plan.name, **described(self._opener, kept.plan))
         except (CacheFull, SourceFailed) as error:
-            logger.warning("%s: readers are not told its kind: %s", kept.plan.name, error)
+            logger.warning("%s: readers are not told its kind yet: %s", kept.plan.name, error)
+            kept.describe_at = time.monotonic() + DESCRIBE_SECONDS
 
     def _give_up(self, error: Exception) -> None:
         if self._stop.is_set():
@@ -297,6 +302,8 @@ class Engine:
             bytes=counters.bytes,
             refused=counters.refused + kept.newly_refused(self._writer),
         )
+        if kept.standing.current[0] == states.SYNCED and time.monotonic() >= kept.describe_at:
+            self._describe(kept)
         if not self.ready.is_set():
             self._check_ready()
 

@@ -77,12 +77,14 @@ class Standing:
             self._feeds = {feed: _Feed(self._now()) for feed in feeds}
 
     def go_on(self, state: int, reason: str, heard: float, versions: dict[str, str]) -> None:
-        """Before anything else: readers see this, of an earlier life that ended at `versions`.
+        """Before any feed begins: of an earlier life that ended at `versions`, in this state.
 
-        What was good stays good for GRACE seconds, in which the watch is open again.
+        Readers see it still, unless they were told of trouble in this life. What was good stays
+        good for GRACE seconds, in which the watch is open again.
         """
         with self._lock:
-            self._published = (state, reason)
+            if self._published == (states.ABSENT, ""):
+                self._published = (state, reason)
             for name, feed in self._feeds.items():
                 feed.version = versions.get(name)
                 feed.listed = feed.version is not None

@@ -117,10 +117,10 @@ def main() -> int:
     from shmcache.engine import service
 
     class Checked(writer.Writer):
-        def __exit__(self, *_: object) -> None:
+        def leave(self) -> None:
             self.check()
             logging.getLogger("shmcache.chaos").info(CHECKED)
-            super().__exit__()
+            super().leave()
 
     vars(service)["Writer"] = Checked
     return __main__.main()

@@ -119,6 +119,26 @@ def test_a_relist_behind_a_good_state_is_not_published() -> None:
     assert [(states.LISTING, ""), (states.SYNCED, "")] == readers.seen
 
 
+def test_an_earlier_life_that_was_good_is_good_still() -> None:
+    readers = Readers()
+    readers.standing.go_on(states.SYNCED, "", readers.clock(), {"": "7"})
+    readers.standing.report("", states.RETRYING, "going on at 7")
+    readers.standing.report("", states.SYNCED, "")
+
+    assert [] == readers.seen
+
+
+def test_what_this_life_has_said_is_not_what_an_earlier_one_said() -> None:
+    readers = Readers()
+    readers.standing.report("", states.RETRYING, "nobody says where to look")
+    readers.standing.join(("prod", "test"))
+    readers.standing.go_on(states.SYNCED, "", readers.clock(), {"prod": "7", "test": "7"})
+    for namespace in ("prod", "test"):
+        readers.standing.report(namespace, states.SYNCED, "")
+
+    assert [states.RETRYING, states.SYNCED] == [state for state, _ in readers.seen]
+
+
 def test_what_could_not_be_said_is_said_later() -> None:
     readers = Readers()
     standing = readers.standing

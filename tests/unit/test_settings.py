@@ -90,6 +90,6 @@ def test_names_and_index_specs_are_checked() -> None:
 
 
 def test_the_states_are_those_of_the_core() -> None:
-    for name in ("ABSENT", "LISTING", "SYNCED", "RETRYING", "STALED", "EXCEEDED"):
+    for name in ("ABSENT", "LISTING", "SYNCED", "RETRYING", "STALED", "EXCEEDED", "GONE"):
         assert getattr(_core.lib, f"SHMC_{name}") == getattr(states, name)
-    assert states.EXCEEDED + 1 == len(states.NAMES)
+    assert states.GONE + 1 == len(states.NAMES)

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 SHM_DIRECTORY = "/dev/shm"  # noqa: S108 - where Linux keeps POSIX shared memory
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a planted FIFO must not hang us
 
@@ -82,18 +86,27 @@ class SharedMemory(Directory):
     rename, and would wait for ever at a FIFO that somebody put there.
     """
 
-    __slots__ = ()
+    __slots__ = ("_ipc",)
 
     def __init__(self) -> None:
         super().__init__(SHM_DIRECTORY)
+        self._ipc: Any = None
+
+    @property
+    def _posix_ipc(self) -> Any:
+        """Kept: who makes names may have to remove them while Python ends, and imports nothing."""
+        if self._ipc is None:
+            import posix_ipc
+
+            self._ipc = posix_ipc
+        return self._ipc
 
     def prepare(self) -> None:
         """Nothing to do: the system mounts it."""
 
     def create(self, name: str, mode: int) -> int:
         """A new shared memory object. FileExistsError if there is one."""
-        import posix_ipc
-
+        posix_ipc = self._posix_ipc
         try:
             fd: int = posix_ipc.SharedMemory("/" + name, posix_ipc.O_CREX, mode=0o600).fd
         except posix_ipc.ExistentialError:
@@ -103,8 +116,7 @@ class SharedMemory(Directory):
 
     def unlink(self, name: str) -> bool:
         """Removes a name; whether there was one. Who has it mapped keeps it."""
-        import posix_ipc
-
+        posix_ipc = self._posix_ipc
         try:
             posix_ipc.unlink_shared_memory("/" + name)
         except posix_ipc.ExistentialError:

@@ -22,6 +22,10 @@ from shmcache.ending import end_instances
 from shmcache.errors import BusyError, CacheFull, LayoutMismatch, SegmentNotFound, UntrustedSegment
 from shmcache.locations import Directory, SharedMemory
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 LAYOUT_VERSION = 3
 PREFIX = f"shmcache-v{LAYOUT_VERSION}-"
 MAX_NAME = 100
@@ -74,6 +78,22 @@ class Current:
             if magic == "shmcache" and str(found) == text and 0 < found.max_size <= MAX_SIZE:
                 return found
         raise LayoutMismatch(f"{where} is not a cache of this version: it reads {text[:80]!r}")
+
+
+_BESIDE: list[Callable[[Place], object]] = []
+
+
+def beside() -> list[Callable[[Place], object]]:
+    """What removes the files of queues and controllers that nobody uses, beside a cache's own.
+
+    A writer asks when it begins: while Python ends nothing can be imported any more.
+    """
+    if not _BESIDE:
+        from shmcache.controllers.board import remove_boards
+        from shmcache.queuefile import remove_unused
+
+        _BESIDE.extend((remove_unused, remove_boards))
+    return _BESIDE
 
 
 class Place:
@@ -326,15 +346,10 @@ class Place:
 
     def unlink(self) -> None:
         """Removes every name of this cache; who is attached keeps the memory. Lock held."""
-        from shmcache.queuefile import remove_unused
-
         self.location.unlink(self.pointer)
         self.unlink_instances()
-        remove_unused(self)
-        if self.location.names(self.stem + "@"):
-            from shmcache.controllers.board import remove_boards
-
-            remove_boards(self)
+        for remove in beside():
+            remove(self)
         self.location.unlink(self.stem + ".lock")
 
     def remove(self) -> None:

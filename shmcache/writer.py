@@ -26,7 +26,7 @@ from shmcache.errors import BusyError, CacheFull, CorruptSegment, ShmCacheError
 from shmcache.indexing import Functions, identity, identity_of, published, resolve
 from shmcache.inheriting import Inheritance, adopt, settings_of, take_over
 from shmcache.mapping import Fresh, Inherited
-from shmcache.segments import Place
+from shmcache.segments import Place, beside
 from shmcache.settings import IndexSpec, Resource, WriterSettings, check_index_spec, check_label
 from shmcache.staging import Staged
 
@@ -93,6 +93,7 @@ class Writer(Contacts):
         self._segments: Fresh | Inherited | None = None
         self._published = False
         self._tended = _native.OK
+        beside()
         self._lock_fd = self.place.take_lock() if lock_fd is None else lock_fd
         try:
             self._open([_resource(resource) for resource in resources], fresh=fresh)

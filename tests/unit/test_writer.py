@@ -6,6 +6,8 @@ import gc
 import logging
 import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -565,3 +567,18 @@ def test_duties_are_done_without_being_asked(writer: shmcache.Writer) -> None:
     assert writer._tend()
     writer.close()
     assert not writer._tend()
+
+
+def test_a_writer_that_nobody_closed_leaves_nothing_when_python_ends(name: str) -> None:
+    code = f"""
+import shmcache
+writer = shmcache.Writer({name!r}, resources=["pods"])
+cycle = [writer]
+cycle.append(cycle)
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert (0, "") == (answer.returncode, answer.stderr)
+    assert not SharedMemory().names(PREFIX + name)

@@ -167,3 +167,41 @@ def token_of(text: str) -> Json:
     """A continue token, taken apart."""
     found: Json = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     return found
+
+
+WATCHES = [  # recorded watches whose server is made to do the same again
+    "b-watch-rv-too-large",
+    "d-watch-emu133",
+    "d-watch-etcd351",
+    "d-watch-huge-line",
+    "d-watch-limit-ignored",
+    "d-watch-namespace-object",
+    "d-watch-norv",
+    "d-watch-pods-fieldselector-node",
+    "d-watch-rv0",
+    "e-watch-bookmarks-75s-idle",
+    "e-watch-bookmarks-timeout12",
+    "e-watch-nobookmarks-timeout5",
+    "e-watch-norv-bookmarks",
+    "e-watch-rv0-bookmarks",
+    "f-watchlist-configmaps",
+    "f-watchlist-empty",
+    "f-watchlist-false",
+    "f-watchlist-from-rv",
+    "f-watchlist-nobookmarks",
+    "f-watchlist-partialmeta",
+    "f-watchlist-pods-big",
+    "f-watchlist-rv0",
+    "g-events-watch-oldrv-notcompacted",
+    "g-nocache-watch-bookmarks",
+    "g-nocache-watchlist",
+    "g-watch-compacted-but-cached",
+    "i-gzip-watch",
+    "j-json-streamwatch",
+    "j-pretty-watch",
+    "j-watch-partialmeta-pods",
+    "l-crd-watch",
+    "l-crd-watch-fieldselector",
+    "l-crd-watchlist",
+    "n-endpointslices-watch",
+]

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from asking import PATIENCE, Answer, ask
 from replaying import (
+    WATCHES,
     Recorded,
     before,
     happen,
@@ -288,43 +289,6 @@ def test_a_connection_is_good_for_another_request_after_a_watch() -> None:
 
 
 # ---- watches -------------------------------------------------------------------------------------
-
-WATCHES = [
-    "b-watch-rv-too-large",
-    "d-watch-emu133",
-    "d-watch-etcd351",
-    "d-watch-huge-line",
-    "d-watch-limit-ignored",
-    "d-watch-namespace-object",
-    "d-watch-norv",
-    "d-watch-pods-fieldselector-node",
-    "d-watch-rv0",
-    "e-watch-bookmarks-75s-idle",
-    "e-watch-bookmarks-timeout12",
-    "e-watch-nobookmarks-timeout5",
-    "e-watch-norv-bookmarks",
-    "e-watch-rv0-bookmarks",
-    "f-watchlist-configmaps",
-    "f-watchlist-empty",
-    "f-watchlist-false",
-    "f-watchlist-from-rv",
-    "f-watchlist-nobookmarks",
-    "f-watchlist-partialmeta",
-    "f-watchlist-pods-big",
-    "f-watchlist-rv0",
-    "g-events-watch-oldrv-notcompacted",
-    "g-nocache-watch-bookmarks",
-    "g-nocache-watchlist",
-    "g-watch-compacted-but-cached",
-    "i-gzip-watch",
-    "j-json-streamwatch",
-    "j-pretty-watch",
-    "j-watch-partialmeta-pods",
-    "l-crd-watch",
-    "l-crd-watch-fieldselector",
-    "l-crd-watchlist",
-    "n-endpointslices-watch",
-]
 
 
 class Watching:

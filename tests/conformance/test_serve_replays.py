@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from asking import PATIENCE
-from replaying import Recorded, traces, version_of
+from replaying import WATCHES, Recorded, traces, version_of
 from serve_scene import Scene, Socket, Watching, ask_serve, scene
 
 from shmcache.serve.access import Access, Tokens
@@ -39,43 +39,6 @@ def check(recorded: Recorded, answer: Answer) -> None:
 
 
 # ---- watches -------------------------------------------------------------------------------------
-
-WATCHES = [
-    "b-watch-rv-too-large",
-    "d-watch-emu133",
-    "d-watch-etcd351",
-    "d-watch-huge-line",
-    "d-watch-limit-ignored",
-    "d-watch-namespace-object",
-    "d-watch-norv",
-    "d-watch-pods-fieldselector-node",
-    "d-watch-rv0",
-    "e-watch-bookmarks-75s-idle",
-    "e-watch-bookmarks-timeout12",
-    "e-watch-nobookmarks-timeout5",
-    "e-watch-norv-bookmarks",
-    "e-watch-rv0-bookmarks",
-    "f-watchlist-configmaps",
-    "f-watchlist-empty",
-    "f-watchlist-false",
-    "f-watchlist-from-rv",
-    "f-watchlist-nobookmarks",
-    "f-watchlist-partialmeta",
-    "f-watchlist-pods-big",
-    "f-watchlist-rv0",
-    "g-events-watch-oldrv-notcompacted",
-    "g-nocache-watch-bookmarks",
-    "g-nocache-watchlist",
-    "g-watch-compacted-but-cached",
-    "i-gzip-watch",
-    "j-json-streamwatch",
-    "j-pretty-watch",
-    "j-watch-partialmeta-pods",
-    "l-crd-watch",
-    "l-crd-watch-fieldselector",
-    "l-crd-watchlist",
-    "n-endpointslices-watch",
-]
 
 
 @pytest.mark.parametrize("name", WATCHES)

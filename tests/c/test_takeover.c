@@ -299,7 +299,9 @@ static void test_who_was_left_asleep_is_woken(void)
     core.writer->seat_count = 0; /* the dead one had come to the posting, and no further */
     put(1, 1);
     core.writer->seat_count = seats;
+    const uint32_t posts = shmc_load32_racy(&seat->semaphore) >> 1;
     core_take_over(&core);
+    CHECK(shmc_load32_racy(&seat->semaphore) >> 1 != posts); /* or it would look by itself, later */
     CHECK_EQUAL(0, pthread_join(thread, NULL));
     core_detach(reader);
     finish();

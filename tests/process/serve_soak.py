@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import random
 import re
@@ -21,12 +22,14 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
 from serve_watchers import Counts, State, Watcher
 
 import shmcache
+from shmcache.segments import Place
 from shmcache.testing import ApiServer
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -97,7 +100,7 @@ class Soak:
         name = f"soak-{os.getpid()}"
         port = _free_port()
         log = place / "log"
-        with ApiServer(seed=1, namespaces=NAMESPACES) as server:
+        with ApiServer(seed=1, namespaces=NAMESPACES) as server, _removed(name):
             self._fill(server)
             reflector = ("run", "--name", name, "pods", "--server", server.url)
             serving = ("serve", "--name", name, "--address", f"127.0.0.1:{port}", "-p", "2")
@@ -215,6 +218,15 @@ def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         found: int = listener.getsockname()[1]
         return found
+
+
+@contextlib.contextmanager
+def _removed(name: str) -> Iterator[None]:
+    """The cache's files, which a reflector leaves for the next one, go in the end."""
+    try:
+        yield
+    finally:
+        Place(name).remove()
 
 
 def _await_port(port: int) -> None:

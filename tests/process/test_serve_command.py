@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 import shmcache
+from shmcache.segments import Place
 from shmcache.testing import ApiServer
 
 PATIENCE = 60.0
@@ -274,8 +275,9 @@ def test_what_the_reflector_caches_is_served_as_its_server_calls_it(tmp_path: Pa
         server = stack.enter_context(ApiServer())
         server.create("customresourcedefinitions", WIDGETS)
         server.load("pods", pod(1, 50))
+        stack.callback(Place(name).remove)
         reflector = subprocess.Popen(
-            [sys.executable, "-m", "shmcache", "run", "--name", name, "-s", server.url,
+            [sys.executable, "-m", "shmcache", "run", "--no-keep", "--name", name, "-s", server.url,
              "-n", "default", "po", "widgets.example.com"],
             stderr=subprocess.DEVNULL,
         )  # fmt: skip

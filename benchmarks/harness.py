@@ -144,7 +144,8 @@ def show_ns(ns: float) -> str:
 def show_bytes(size: float) -> str:
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if abs(size) >= factor:
-            return f"{size / factor:.3g} {unit}"
+            amount = size / factor
+            return f"{amount:.0f} {unit}" if abs(amount) >= 999.5 else f"{amount:.3g} {unit}"
     return f"{size:.0f} B"
 
 

@@ -75,7 +75,7 @@ static PyObject *make(const struct shmc_pydelta *self, enum part part)
         break;
     }
     const shmc_word word = part == OLD ? self->at.old_value : self->at.new_value;
-    return word == SHMC_NOTHING ? Py_NewRef(Py_None) : shmc_pyvalue(self->root, word);
+    return word == SHMC_NOTHING ? Py_NewRef(Py_None) : shmc_pyobject(self->root, word);
 }
 
 static PyObject *delta_part(PyObject *object, enum part part)

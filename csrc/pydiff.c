@@ -41,10 +41,10 @@ static int show(struct differing *between, const struct shmc_difference *one)
     PyObject *first = NULL, *second = NULL;
 
     if (key != NULL)
-        first = gone || both ? shmc_pyvalue(between->old, one->old_value)
-                             : shmc_pyvalue(between->new, one->new_value);
+        first = gone || both ? shmc_pyobject(between->old, one->old_value)
+                             : shmc_pyobject(between->new, one->new_value);
     if (first != NULL && both)
-        second = shmc_pyvalue(between->new, one->new_value);
+        second = shmc_pyobject(between->new, one->new_value);
     PyObject *tuple = tuple_of(key, first, second, both);
     const int result =
         tuple == NULL ? -1 : PyList_Append(between->lists[one->kind - SHMC_ADDED], tuple);

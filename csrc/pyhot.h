@@ -176,6 +176,8 @@ struct shmc_pyshape *shmc_pyshape_get(shmc_pyroot *root, const struct shmc_objec
 
 /* The Python object for a word: str, int, float, bool, None, View or ListView. Validates. */
 PyObject *shmc_pyvalue(shmc_pyroot *root, shmc_word word);
+/* The same for what a key leads to, which is an object: another word there is corruption. */
+PyObject *shmc_pyobject(shmc_pyroot *root, shmc_word word);
 /* The same as plain dict, list...: a copy that outlives everything. */
 PyObject *shmc_pyvalue_plain(shmc_pyroot *root, shmc_word word);
 /* A string word as str (validated). */

@@ -58,7 +58,10 @@ static int next_object(void *from, shmc_word *word)
     *word = entry.words[indexed ? 2 : 1];
     page->key = entry.words[indexed ? 1 : 0];
     page->count++;
-    return 1;
+    if (shmc_is_object(*word))
+        return 1;
+    shmc_pyroot_unreadable(page->scan.root);
+    return -1;
 }
 
 static PyObject *result_of(struct page *page, PyObject *text)

@@ -192,7 +192,7 @@ int shmc_pyroot_find(shmc_pyroot *root, const struct shmc_record *record, const 
     if (value == NULL)
         return 1;
     fetch_members(shmc_pyroot_span(root), word);
-    *value = shmc_pyvalue(root, word);
+    *value = shmc_pyobject(root, word);
     return *value != NULL ? 1 : -1;
 }
 

@@ -316,7 +316,7 @@ static PyObject *result_of(struct shmc_pyscan *scan, const struct shmc_entry *en
     PyObject *value = NULL, *key = NULL, *object = NULL;
 
     if (want != SHMC_WANT_KEYS)
-        object = shmc_pyvalue(scan->root, entry->words[indexed ? 2 : 1]);
+        object = shmc_pyobject(scan->root, entry->words[indexed ? 2 : 1]);
     if (want == SHMC_WANT_VALUES || (want == SHMC_WANT_ITEMS && object == NULL))
         return object;
     key = shmc_pystring(scan->root, entry->words[indexed ? 1 : 0]);

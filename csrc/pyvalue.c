@@ -160,3 +160,10 @@ PyObject *shmc_pyvalue(shmc_pyroot *root, shmc_word word)
     }
     return make_constant(root, word);
 }
+
+PyObject *shmc_pyobject(shmc_pyroot *root, shmc_word word)
+{
+    if (shmc_is_object(word))
+        return shmc_pyvalue(root, word);
+    return shmc_pyroot_unreadable(root);
+}

@@ -53,7 +53,8 @@ class Journal:
             text = Path(self.path).read_text(encoding="utf-8")
         except FileNotFoundError:
             return []
-        found = [Line(*json.loads(line)) for line in text.splitlines()]
+        whole = text[: text.rfind("\n") + 1]  # a line that somebody is writing ends later
+        found = [Line(*json.loads(line)) for line in whole.splitlines()]
         return [one for one in found if what in {None, one.what} and key in {None, one.key}]
 
     def wait(self, what: str, key: str | None = None, count: int = 1) -> list[Line]:

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from workers import Worker
 
@@ -173,7 +174,7 @@ def test_a_directory_is_made_and_its_files_have_their_modes(tmp_path: Path, mask
 def copied(tmp_path: Path) -> Path:
     """A cache in a directory, which can be broken at will: its writer works on the original."""
     with shmcache.Writer(
-        str(tmp_path / "original"), ["pods"], arena_max="4MiB", ring_slots=64
+        str(tmp_path / "original"), ["pods"], arena_max="4MiB", ring_slots=256
     ) as writer:
         writer.put_many("pods", [(f"k{n}", {"n": n, "text": "x" * n}, None) for n in range(100)])
         shutil.copytree(tmp_path / "original", tmp_path / "copy")
@@ -346,6 +347,43 @@ def cut(rng: random.Random, data: bytearray) -> None:
 
 
 DAMAGES: list[Callable[[random.Random, bytearray], None]] = [flip_bits, overwrite, cut]
+
+
+OBJECT, ARRAY, TAG = 7, 6, 7  # the three lowest bits of a word in DATA
+READS: dict[str, Callable[[shmcache.Cache], list[Any]]] = {
+    "get": lambda cache: [cache["pods"][f"k{n}"] for n in range(100)],
+    "scan": lambda cache: list(cache["pods"].values()),
+    "delta": lambda cache: [delta.new for delta in cache.follow(start=0).take(200) if delta.key],
+    "json": lambda cache: orjson.loads(
+        b"[%b]" % cache.reader.root().scan_json(("all", b"", b"", 1 << 20), 0)[0]
+    ),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_what_stands_at_a_key_is_an_object_or_refused(copied: Path, read: str) -> None:
+    """The words of objects, in tree, directory and ring, are made words of arrays."""
+    path = file_of(copied, "data")
+    good = path.read_bytes()
+    places: dict[int, list[int]] = {}
+    for number, (word,) in enumerate(struct.iter_unpack("<Q", good)):
+        if word & TAG == OBJECT and OBJECT < word < len(good):
+            places.setdefault(word, []).append(number * 8)
+    roots = {word: found for word, found in places.items() if len(found) >= 3}
+    refused = 0
+    with shmcache.attach(str(copied)) as cache:
+        for word, found in roots.items():
+            for place in found:
+                patch(path, place, struct.pack("<Q", word - OBJECT + ARRAY))
+            try:
+                objects = READS[read](cache)
+                assert len(objects) == 100
+                assert all(isinstance(each, shmcache.View | dict) for each in objects)
+            except CorruptSegment:
+                refused += 1
+            for place in found:
+                patch(path, place, struct.pack("<Q", word))
+    assert refused == 100, "each of the objects, and nothing else"
 
 
 @pytest.mark.slow

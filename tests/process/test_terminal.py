@@ -1,0 +1,120 @@
+"""Invariant tested: on a real terminal a first list shows how far it is, `top` is one picture that
+keys and resizing reach, and both leave the terminal as they found it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import Self
+
+import shmcache
+from shmcache.testing import ApiServer
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PATIENCE = 60
+OTHER_PAGE, FIRST_PAGE, SHOWN = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
+
+
+class Terminal:
+    """A command on a terminal of its own, 100 columns wide."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.ours, theirs = pty.openpty()
+        self.resize(30, 100)
+        self.before = termios.tcgetattr(self.ours)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "shmcache", *arguments],
+            cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+            env=os.environ | {"TERM": "xterm-256color"},
+        )  # fmt: skip
+        os.close(theirs)
+        self.text = ""
+
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self.ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def until(self, *texts: str) -> str:
+        """What was shown since the last call, as soon as all of these are in it."""
+        deadline = time.monotonic() + PATIENCE
+        while not all(text in self.text for text in texts):
+            left = deadline - time.monotonic()
+            assert left > 0, f"no {texts} in {self.text!r}"
+            if select.select([self.ours], [], [], left)[0]:
+                self.text += os.read(self.ours, 65536).decode(errors="replace")
+        shown, self.text = self.text, ""
+        return shown
+
+    def press(self, keys: str) -> None:
+        os.write(self.ours, keys.encode())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.ours)
+
+
+def test_a_slow_first_list_shows_how_far_it_is_and_takes_its_line_away(
+    name: str, tmp_path: Path
+) -> None:
+    with ApiServer(seed=1) as server:
+        for number in range(50):
+            server.create("configmaps", {"metadata": {"name": f"c{number}", "namespace": "a"}})
+        # the bar comes after 0.3 s, and then ten times a second
+        server.faults.slow(1.0, resource="configmaps", times=None)
+        kubeconfig = server.kubeconfig(str(tmp_path / "kubeconfig"))
+        with Terminal("run", "configmaps", "--kubeconfig", kubeconfig, "--name", name) as terminal:
+            shown = terminal.until("all first lists are stored")
+            terminal.process.terminate()
+            assert terminal.process.wait(PATIENCE) == 0
+
+    bar, _, after = shown.rpartition("configmaps: listing [")
+    assert "━━━━" in after, "no bar was drawn"
+    assert "\r\x1b[K" in after, "the line is still there"
+    assert bar.endswith("\r\x1b[K"), "not drawn over itself"
+
+
+def _widest(shown: str) -> int:
+    """Of the lines of a picture, without the codes in them."""
+    rows = re.split(r"\x1b\[\d+;1H\x1b\[K", shown.rpartition("\x1b[2J")[2])
+    return max(len(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", row)) for row in rows)
+
+
+def test_top_is_one_picture_until_q(writer: shmcache.Writer) -> None:
+    for number in range(3):
+        writer.put("pods", f"a/p{number}", {"metadata": {"namespace": "a", "name": f"p{number}"}})
+    with Terminal("top", "--name", writer.name) as terminal:
+        shown = terminal.until(OTHER_PAGE, "pods", "nodes")
+        assert "\x1b[2J" in shown
+        assert not termios.tcgetattr(terminal.ours)[3] & termios.ECHO
+
+        terminal.resize(30, 60)
+        again = terminal.until("\x1b[2J", "pods")  # drawn anew, for the new width
+        assert _widest(shown) > 60 >= _widest(again), "not cut to the terminal"
+
+        terminal.press("q")
+        terminal.until(FIRST_PAGE)
+        assert terminal.process.wait(PATIENCE) == 0
+        assert termios.tcgetattr(terminal.ours)[3] == terminal.before[3]
+
+
+def test_top_leaves_the_terminal_as_it_was_when_it_is_interrupted(writer: shmcache.Writer) -> None:
+    with Terminal("top", "--name", writer.name) as terminal:
+        terminal.until(OTHER_PAGE, "nodes")
+        terminal.process.send_signal(signal.SIGINT)
+        shown = terminal.until(FIRST_PAGE)
+        assert SHOWN in shown
+        terminal.process.wait(PATIENCE)
+        assert termios.tcgetattr(terminal.ours)[3] == terminal.before[3]

@@ -103,13 +103,13 @@ def _rows(seconds: dict[str, list[float]]) -> list[Row]:
     return [
         Row(
             question="reconciles of 1 ms of Python, 2 processes against 1",
-            ours=f"{statistics.median(ours):.3g} ×",
-            peer=f"two bare processes {statistics.median(bare):.3g} ×",
+            ours=f"{harness.show(statistics.median(ours))} ×",
+            peer=f"two bare processes {harness.show(statistics.median(bare))} ×",
             **at_least(0.95, ratio),
         ),
         Row(
             question="the same, 2 threads of one process against 1",
-            ours=f"{statistics.median(threads):.3g} ×",
+            ours=f"{harness.show(statistics.median(threads))} ×",
             peer="",
         ),
         Row(

@@ -26,7 +26,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("shmcache", "orjson", "lmdb", "pyzmq", "iceoryx2", "urllib3", "kubernetes", "gunicorn",
-            "msgspec", "redis", "kubernetes_asyncio", "lightkube", "kr8s")  # fmt: skip
+            "fastapi", "uvicorn", "msgspec", "redis", "kubernetes_asyncio", "lightkube",
+            "kr8s")  # fmt: skip
 
 Loop = Callable[[Any], object]
 """A timed loop: is given what its `setup` returned, and runs `number` operations."""
@@ -65,11 +66,17 @@ class Row:
 
 
 def at_most(limit: float, ratio: float) -> dict[str, Any]:
-    return {"ratio": ratio, "must": f"≤ {limit:g} ×", "met": ratio <= limit}
+    return {"ratio": ratio, "must": f"≤ {_limit(limit)} ×", "met": ratio <= limit}
 
 
 def at_least(limit: float, ratio: float) -> dict[str, Any]:
-    return {"ratio": ratio, "must": f"≥ {limit:g} ×", "met": ratio >= limit}
+    return {"ratio": ratio, "must": f"≥ {_limit(limit)} ×", "met": ratio >= limit}
+
+
+def _limit(limit: float) -> str:
+    """A small one as a fraction: 1/45 says more than 0.0222."""
+    parts = round(1 / limit)
+    return f"1/{parts}" if parts > 3 and abs(limit * parts - 1) < 1e-9 else show(limit)
 
 
 def empty_loop(items: Sequence[object]) -> None:
@@ -134,18 +141,30 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
+def show(value: float) -> str:
+    """Three digits that count, and never an exponent."""
+    if abs(value) >= 999.5:
+        return f"{value:,.0f}"
+    if abs(value) < 1e-4:
+        return "0" if value == 0 else f"{value:.6f}"
+    return f"{value:.3g}"
+
+
 def show_ns(ns: float) -> str:
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if abs(ns) >= size:
-            return f"{ns / size:.3g} {unit}"
+            return f"{show(ns / size)} {unit}"
     return f"{ns:.0f} ns"
+
+
+def show_s(seconds: float) -> str:
+    return show_ns(seconds * 1e9)
 
 
 def show_bytes(size: float) -> str:
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if abs(size) >= factor:
-            amount = size / factor
-            return f"{amount:.0f} {unit}" if abs(amount) >= 999.5 else f"{amount:.3g} {unit}"
+            return f"{show(size / factor)} {unit}"
     return f"{size:.0f} B"
 
 
@@ -175,41 +194,54 @@ def machine() -> dict[str, str]:
         if line.startswith("model name"):
             cpu = line.split(":", 1)[1].strip()
             break
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     versions = {}
     for package in PACKAGES:
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "not installed"
-    found = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
     return {
         "cpu": cpu,
         "cores": str(len(os.sched_getaffinity(0))),
+        "memory": show_bytes(memory),
         "kernel": platform.release().split("-")[0],
         "python": platform.python_version(),
-        "commit": found.stdout.strip() if found.returncode == 0 else "none",
+        "commit": _commit(),
         **versions,
     }
 
 
-def table(rows: Sequence[Row]) -> str:
-    """The rows as a Markdown table."""
-    lines = [
-        "| question | ours | peer | ratio | must reach | verdict |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        ratio = "" if row.ratio is None else f"{row.ratio:.3g}"
-        question = f"{row.question} – {row.note}" if row.note else row.question
-        cells = (question, row.ours, row.peer, ratio, row.must, row.verdict)
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def _commit() -> str:
+    """The commit that was measured; says so when the code was not quite that."""
+    commit = _git("rev-parse", "--short", "HEAD")
+    code = ("shmcache", "csrc", "benchmarks/*.py", "benchmarks/peers")
+    return f"{commit} with changes" if _git("status", "--porcelain", "--", *code) else commit
+
+
+def _git(*command: str) -> str:
+    found = subprocess.run(
+        ["git", *command], cwd=ROOT, check=False, capture_output=True, text=True
+    )  # fmt: skip
+    return found.stdout.strip() if found.returncode == 0 else "none"
+
+
+HEADS = ("question", "ours", "peer", "ratio", "must reach", "verdict", "notes")
+
+
+def table(rows: Sequence[Row], *, padded: bool = False) -> str:
+    """The rows as a Markdown table; padded it can be read on a terminal, too."""
+    cells = [
+        (row.question, row.ours, row.peer, "" if row.ratio is None else show(row.ratio), row.must,
+         row.verdict, row.note)
+        for row in rows
+    ]  # fmt: skip
+    used = [n for n, head in enumerate(HEADS) if n < 3 or any(line[n] for line in cells)]
+    lines = [[line[n] for n in used] for line in [HEADS, *cells]]
+    widths = [max(len(line[n]) for line in lines) if padded else 0 for n in range(len(used))]
+    text = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
+    text.insert(1, "|" + "|".join("-" * max(3, width + 2 * padded) for width in widths) + "|")
+    return "\n".join(text)
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
@@ -225,17 +257,23 @@ def main(description: str | None, run: Callable[[bool], list[Row]]) -> None:
     options = arguments(description).parse_args()
     if options.traces:
         os.environ["SHMCACHE_TRACES"] = options.traces
-    about = machine()
-    print(", ".join(f"{name} {value}" for name, value in about.items()))
+    about, load = machine(), os.getloadavg()[0]
+    if not options.json:
+        print(", ".join(f"{name} {value}" for name, value in about.items()))
     started = time.monotonic()
-    rows = run(options.quick)
-    print(table(rows))
-    print(f"{time.monotonic() - started:.0f} s")
+    rows = list(run(options.quick))
+    seconds = time.monotonic() - started
+    print(table(rows, padded=True))
     if options.json:
         answer = {
             "machine": about,
             "quick": options.quick,
+            "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            "seconds": round(seconds, 1),
+            "load": round(load, 1),
             "rows": [{**dataclasses.asdict(row), "verdict": row.verdict} for row in rows],
         }
         Path(options.json).write_text(json.dumps(answer, indent=1, ensure_ascii=False) + "\n")
+    else:
+        print(f"{seconds:.0f} s")
     sys.stdout.flush()

@@ -38,9 +38,9 @@ def run(quick: bool) -> list[Row]:
     rows = _shares(pods, updates)
     rows += _workers(pods)
     for corpus, limit in ((Corpus("unlike", 3_000), 1.4), (Corpus("own-token", 10_000), None)):
-        rows.append(_data(corpus, _filled(corpus, 0), limit))
+        rows.append(data_row(corpus, measured(corpus), limit))
     if found is not None:
-        rows.append(_data(found, _filled(found, 0), 0.35))
+        rows.append(data_row(found, measured(found), 0.35))
     if not quick:
         pods = Corpus("pods", 100_000)
         rows += [*_shares(pods, 0), *_workers(pods)]
@@ -49,10 +49,10 @@ def run(quick: bool) -> list[Row]:
 
 def _shares(corpus: Corpus, updates: int) -> list[Row]:
     """Data against JSON, tables against data, data after updates against fresh data."""
-    found = _filled(corpus, updates)
+    found = measured(corpus, updates)
     fresh, tables = _data_bytes(found["fresh"]), found["tables"]
     rows = [
-        _data(corpus, found, 0.35),
+        data_row(corpus, found, 0.35),
         Row(
             question=f"the writer's private tables / DATA, {corpus}",
             ours=show_bytes(tables),
@@ -78,7 +78,7 @@ def _shares(corpus: Corpus, updates: int) -> list[Row]:
     return rows
 
 
-def _data(corpus: Corpus, found: dict[str, Any], limit: float | None) -> Row:
+def data_row(corpus: Corpus, found: dict[str, Any], limit: float | None) -> Row:
     fresh, text = _data_bytes(found["fresh"]), found["json"]
     verdict: dict[str, Any] = {"ratio": fresh / text}
     if limit is not None:
@@ -97,7 +97,7 @@ def _data_bytes(stats: Stats) -> int:
     return int(stats["value_bytes"] + stats["tree_bytes"])
 
 
-def _filled(corpus: Corpus, updates: int) -> dict[str, Any]:
+def measured(corpus: Corpus, updates: int = 0) -> dict[str, Any]:
     """Fills a cache in another process: its statistics, the JSON's size, its private memory."""
     with _stream(corpus) as path, directory() as name:
         with Children(_fill_and_update, [(name, path, updates)]) as children:

@@ -24,7 +24,7 @@ Results = dict[str, Any]
 Drawing = tuple[str, Callable[[Any], None]]
 
 
-def draw(results: Results) -> list[str]:
+def draw(results: Results, place: Path = PLACE) -> list[str]:
     """The names of the pictures that were drawn."""
     import matplotlib as mpl
 
@@ -34,13 +34,13 @@ def draw(results: Results) -> list[str]:
                          "axes.spines.right": False})  # fmt: skip
     from matplotlib import pyplot as plt
 
-    PLACE.mkdir(exist_ok=True)
+    place.mkdir(exist_ok=True)
     drawn = []
     for name, fill in _drawings(results):
         figure, axes = plt.subplots(figsize=(7.2, 4.4), layout="constrained")
         fill(axes)
-        figure.savefig(PLACE / f"{name}.svg", metadata={"Date": None})
-        figure.savefig(PLACE / f"{name}.png", dpi=144)
+        figure.savefig(place / f"{name}.svg", metadata={"Date": None})
+        figure.savefig(place / f"{name}.png", dpi=144)
         plt.close(figure)
         drawn.append(name)
     return drawn

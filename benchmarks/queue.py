@@ -268,7 +268,7 @@ def _killed(rounds: int) -> Row:
     worst = max(took)
     return Row(
         question="worker killed until its key is in other hands, the worst",
-        ours=f"{worst:.2g} s (median {statistics.median(took):.2g} s)",
+        ours=f"{harness.show_s(worst)} (median {harness.show_s(statistics.median(took))})",
         peer="",
         ratio=worst / KILL_LIMIT_S,
         must=f"≤ {KILL_LIMIT_S:g} s",

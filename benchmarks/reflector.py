@@ -29,7 +29,7 @@ import shmcache
 from benchmarks import canned, harness
 from benchmarks.children import Children
 from benchmarks.following import CLIENT, OTHER, READY_S
-from benchmarks.harness import Row, at_least, at_most, show_bytes
+from benchmarks.harness import Row, at_least, at_most, show, show_bytes, show_s
 from benchmarks.peers.watching import BY_HAND, INFORMER, follow_by_hand, follow_by_informer
 from benchmarks.scene import Server, ask, await_, reflecting, serving, started, working
 from benchmarks.shared import RESOURCE, directory
@@ -65,10 +65,10 @@ class Race:
 
     def __str__(self) -> str:
         low, high = min(self.rates), max(self.rates)
-        return f"{self.rate / 1e3:.3g} k/s ({low / 1e3:.3g} to {high / 1e3:.3g})"
+        return f"{show(self.rate / 1e3)} k/s ({show(low / 1e3)} to {show(high / 1e3)})"
 
     def cost(self, who: str) -> str:
-        return f"{statistics.median(self.costs[who]):.3g} µs"
+        return f"{show(statistics.median(self.costs[who]))} µs"
 
 
 def _events(quick: bool) -> list[Row]:
@@ -193,8 +193,8 @@ def _cpu_row(ours: Race, hand: Race) -> Row:
     ratio = statistics.median(a / b for a, b in zip(spent, theirs, strict=True))
     return Row(
         question=f"CPU of all processes per event, {WORKERS} workers that read a field of each",
-        ours=f"{statistics.median(spent):.3g} µs",
-        peer=f"{WORKERS} × urllib3 + orjson {statistics.median(theirs):.3g} µs",
+        ours=f"{show(statistics.median(spent))} µs",
+        peer=f"{WORKERS} × urllib3 + orjson {show(statistics.median(theirs))} µs",
         **at_most(1 / 4, ratio),
     )
 
@@ -228,7 +228,7 @@ def _list(server: Server, how: str, turns: int, *, informer: bool) -> Row:
     note = f"with its collector on {_seconds(plain[1:])}"
     if informer:
         with started(follow_by_informer, server.url):
-            note += f"; SharedInformer {server.took(INFORMER):.3g} s"
+            note += f"; SharedInformer {show_s(server.took(INFORMER))}"
     ratio = statistics.median(a / b for a, b in zip(ours[1:], tuned[1:], strict=True))
     return Row(
         question=f"first list of {PODS:,} pods, {how}",
@@ -240,7 +240,7 @@ def _list(server: Server, how: str, turns: int, *, informer: bool) -> Row:
 
 
 def _seconds(times: list[float]) -> str:
-    return f"{statistics.median(times):.3g} s ({min(times):.3g} to {max(times):.3g})"
+    return f"{show_s(statistics.median(times))} ({show_s(min(times))} to {show_s(max(times))})"
 
 
 # ---- relists -------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def _relists(quick: bool) -> list[Row]:
         Row(
             question=question,
             ours=_seconds(times),
-            peer=f"the first list {first:.3g} s",
+            peer=f"the first list {show_s(first)}",
             note=note,
             **at_most(1, statistics.median(times) / first),
         ),
@@ -307,7 +307,7 @@ def _informer_relist() -> str:
             return f"SharedInformer did not list as expected: {error}"
         after = ask(informer, "own")[0]
     return (
-        f"SharedInformer {took:.3g} s, {after['calls'] - before['calls']:,} handler calls, "
+        f"SharedInformer {show_s(took)}, {after['calls'] - before['calls']:,} handler calls, "
         f"peak {show_bytes(before['peak'])} to {show_bytes(after['peak'])}"
     )
 
@@ -334,7 +334,7 @@ def _memory(quick: bool) -> Row:
         met=over <= PEAK_MAX,
         note=f"{show_bytes(over)} over; of the final, shared {show_bytes(found['shared'])}; "
         f"private {show_bytes(found['private'])}, of which tables "
-        f"{show_bytes(found['private_bytes'])}; {took:.3g} s",
+        f"{show_bytes(found['private_bytes'])}; {show_s(took)}",
     )
 
 

@@ -59,7 +59,7 @@ def _rows(costs: dict[str, list[float]]) -> Iterator[Row]:
     )
     yield Row(
         question=f"deliveries of 6 KB pods to {WATCHES} watches, one update at a time",
-        ours=f"{1e9 / one / 1e3:.3g} k/s of server CPU ({show_ns(one)} each)",
+        ours=f"{harness.show(1e6 / one)} k/s of server CPU ({show_ns(one)} each)",
         peer=f"send() of bytes that are there {show_ns(raw)}",
         ratio=one / raw,
         must=f"≥ {MUST // 1000} k/s of server CPU",
@@ -67,7 +67,7 @@ def _rows(costs: dict[str, list[float]]) -> Iterator[Row]:
     )
     yield Row(
         question="the same, ten updates in each generation",
-        ours=f"{1e9 / burst / 1e3:.3g} k/s of server CPU ({show_ns(burst)} each)",
+        ours=f"{harness.show(1e6 / burst)} k/s of server CPU ({show_ns(burst)} each)",
         peer="",
     )
     two = statistics.median(costs["two"])

@@ -26,7 +26,7 @@ BATCH = 500
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Corpus:
-    """Which objects: `kind` is pods, unlike, own-token or recorded."""
+    """Which objects: `kind` is a key of the names below."""
 
     kind: str
     count: int
@@ -37,6 +37,9 @@ class Corpus:
             "unlike": "pods that share nothing but keys",
             "own-token": "pods with token volumes of their own",
             "recorded": "recorded pods",
+            "managed": "recorded pods with their managedFields",
+            "config-maps": "config maps",
+            "custom": "custom resources",
         }
         return f"{self.count:,} {names[self.kind]}"
 
@@ -46,8 +49,12 @@ class Corpus:
                 return objects.pods_unlike(self.count)
             case "own-token":
                 return objects.pods(self.count, token_volumes=True)
-            case "recorded":
-                return objects.recorded_pods()
+            case "recorded" | "managed":
+                return objects.recorded_pods(managed_fields=self.kind == "managed")
+            case "config-maps":
+                return objects.config_maps(self.count)
+            case "custom":
+                return objects.custom_resources(self.count)
         return objects.pods(self.count)
 
     def bodies(self) -> dict[str, bytes]:

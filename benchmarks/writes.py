@@ -50,7 +50,7 @@ def _questions(corpus: Corpus, rounds: int) -> list[Row]:
     del pods
     rows: list[Row] = []
     with directory() as name, open_writer(name) as writer:
-        added = [_batch(writer, new[at : at + BATCH]) for at in range(0, len(new), BATCH)]
+        added = [put_batch(writer, new[at : at + BATCH]) for at in range(0, len(new), BATCH)]
         rows.append(_row(f"new, batches of {BATCH}", corpus, added[-rounds:], 1.5))
         _fill_window(writer, chosen)
         for question, change, limit in (
@@ -78,7 +78,7 @@ def _ready(pod: Object) -> Ready:
     return objects.key_of(pod), objects.encode([pod])[0], objects.version_of(pod)
 
 
-def _batch(writer: Any, ready: list[Ready]) -> tuple[float, float, float]:
+def put_batch(writer: Any, ready: list[Ready]) -> tuple[float, float, float]:
     """Nanoseconds per object: put, decode, decode and free."""
     loads, clock = orjson.loads, time.thread_time_ns
     start = clock()

@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     class Holder(Protocol):
         """Imports at its making, is full after fill(), and counts what it read."""
 
-        def fill(self, url: str) -> None: ...
+        def fill(self, url: str, count: int, /) -> None: ...
 
         def read(self) -> int: ...
 
 
 READY_S = 600
 PATH = "/api/v1/pods?limit=500"
-COUNT = 10_000
 
 
 class Dicts:
@@ -42,7 +41,7 @@ class Dicts:
         self._pool = urllib3.PoolManager()
         self.pods: dict[str, Any] = {}
 
-    def fill(self, url: str) -> None:
+    def fill(self, url: str, _count: int = 0) -> None:
         if not self.collector:
             gc.disable()
         for body in self.bodies(url):
@@ -135,11 +134,11 @@ class Informer:
         self._client, self._make = client, SharedInformer
         self._informer: Any = None
 
-    def fill(self, url: str) -> None:
+    def fill(self, url: str, count: int) -> None:
         api = self._client.CoreV1Api(self._client.ApiClient(self._client.Configuration(host=url)))
         self._informer = self._make(api.list_pod_for_all_namespaces)
         self._informer.start()
-        _until(lambda: len(self._informer.cache.list()) == COUNT)
+        _until(lambda: len(self._informer.cache.list()) == count)
 
     def read(self) -> int:
         return sum(1 for pod in self._informer.cache.list() if pod.spec.node_name)
@@ -156,7 +155,7 @@ class AsyncClient:
         self._run, self._client = asyncio.run, client
         self.pods: dict[str, Any] = {}
 
-    def fill(self, url: str) -> None:
+    def fill(self, url: str, _count: int = 0) -> None:
         self._run(self._fill(url))
 
     async def _fill(self, url: str) -> None:
@@ -188,7 +187,7 @@ class Lightkube:
         self._cluster, self._user = Cluster, User
         self.pods: dict[str, Any] = {}
 
-    def fill(self, url: str) -> None:
+    def fill(self, url: str, _count: int = 0) -> None:
         config = self._config.from_one(
             cluster=self._cluster(server=url), user=self._user(), namespace="default"
         )
@@ -211,7 +210,7 @@ class Kr8s:
         self._kr8s, self._pod = kr8s, Pod
         self.pods: dict[str, Any] = {}
 
-    def fill(self, url: str) -> None:
+    def fill(self, url: str, _count: int = 0) -> None:
         api = self._kr8s.api(url=url)
         pod: Any
         for pod in api.get(self._pod, namespace=self._kr8s.ALL):
@@ -232,12 +231,12 @@ def _until(fact: Any) -> None:
         waited += 0.02
 
 
-def hold(pipe: Pipe, kind: str, url: str) -> None:
+def hold(pipe: Pipe, kind: str, url: str, count: int) -> None:
     """A worker of its own: imported, full, has read; then it stays until the parent is done."""
     holder: Holder = globals()[kind]()
     pipe.answer(os.getpid())
     pipe.next()
-    holder.fill(url)
+    holder.fill(url, count)
     pipe.answer("full")
     pipe.next()
     pipe.answer(holder.read())

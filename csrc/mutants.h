@@ -45,6 +45,7 @@
  *   NO_GIVE_BACK     what a dead worker held becomes dirty
  *   NO_RIVAL_CHECK   a new key is searched for once more before it becomes known
  *   NO_CONFIRM       a delay that was set changes an idle word, so that its slot is not retired
+ *   NO_DELAY_END     a delay is over before the key that it fires has its ticket
  *   NO_LAMP          a worker that sleeps says so
  *   NO_QUEUE_RECHECK and looks for tickets once more before it does
  */
@@ -213,6 +214,11 @@
 #define SHMC_KEEP_NO_CONFIRM 0
 #else
 #define SHMC_KEEP_NO_CONFIRM 1
+#endif
+#ifdef SHMC_MUTANT_NO_DELAY_END
+#define SHMC_KEEP_NO_DELAY_END 0
+#else
+#define SHMC_KEEP_NO_DELAY_END 1
 #endif
 #ifdef SHMC_MUTANT_NO_LAMP
 #define SHMC_KEEP_NO_LAMP 0

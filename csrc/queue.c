@@ -98,6 +98,8 @@ enum shmc_status shmc_key_fired(struct shmc_queue *queue, struct shmc_place plac
                                             KEY_VERSION(word) + (same ? 0 : 1));
         if (!shmc_cas(&slot->word, word, next))
             continue;
+        if (firing != 0)
+            SHMC_UNLESS(NO_DELAY_END, (void)shmc_cas(&slot->delay, firing, 0)); /* D2 */
         if ((state & KEY_DIRTY) != 0) { /* raised: what is queued gets a ticket there, too */
             if (!held)
                 shmc_ticket_write(queue, place.slot, lane);
@@ -105,8 +107,6 @@ enum shmc_status shmc_key_fired(struct shmc_queue *queue, struct shmc_place plac
             return SHMC_OK;
         }
         shmc_queue_count(queue, COUNT_ADDS, 1);
-        if (firing != 0)
-            (void)shmc_cas(&slot->delay, firing, 0); /* D2 */
         if (!held)
             hand_in(queue, place.slot, lane, now_ns);
         return SHMC_OK;

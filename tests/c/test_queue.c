@@ -228,6 +228,84 @@ static void test_a_firing_that_its_worker_died_in_is_done_again(struct shmc_queu
     CHECK_EQUAL(0, shmc_load_racy(delay));
 }
 
+static enum shmc_status after(struct shmc_queue *queue, const char *key, int64_t priority,
+                              uint64_t delay_ns)
+{
+    return shmc_queue_add_after(queue, (const uint8_t *)key, strlen(key), priority, delay_ns);
+}
+
+/* The delay of a key, as one who fires it has left it before he makes the key dirty. */
+static uint64_t firing_of(struct shmc_queue *queue, const char *key, struct shmc_place *place)
+{
+    CHECK_EQUAL(SHMC_OK, shmc_key_find(queue, (const uint8_t *)key, strlen(key),
+                                       shmc_queue_hash(queue, (const uint8_t *)key, strlen(key)),
+                                       place));
+    shmc_atomic *delay = &queue->slots[place->slot].delay;
+    const uint64_t firing = shmc_load_racy(delay) | DUE_FIRING;
+    shmc_store_racy(delay, firing);
+    return firing;
+}
+
+/*
+ * D2: who fires a delay stops after the key has its ticket. Whoever takes it then sets the next
+ * delay, which nothing of the last one may cut short; a key that waits in a lower lane is as one
+ * that waits in none.
+ */
+static void test_a_delay_is_over_when_its_key_is_handed_out(struct shmc_queue *a, int64_t lane)
+{
+    const uint64_t now_ns = shmc_monotonic_ns();
+    struct shmc_taken taken;
+    struct shmc_place place;
+
+    CHECK_EQUAL(SHMC_OK, after(a, "retry", lane, 1000 * SECOND));
+    if (lane != 0)
+        CHECK_EQUAL(SHMC_OK, pool_add(a, "retry", 0)); /* waits, and is raised by the firing */
+    const uint64_t firing = firing_of(a, "retry", &place);
+    CHECK_EQUAL(SHMC_OK, shmc_key_fired(a, place, DUE_LANE(firing), now_ns, firing));
+    pool_expect(a, "retry", &taken);
+    CHECK_EQUAL(SHMC_OK, after(a, "retry", lane, 1000 * SECOND));
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
+    CHECK_EQUAL(SHMC_EMPTY, pool_empty(a));
+    shmc_due_fire(a, now_ns + 999 * SECOND);
+    CHECK_EQUAL(SHMC_EMPTY, pool_empty(a));
+    shmc_due_fire(a, now_ns + 1002 * SECOND); /* it is set all the same */
+    pool_expect(a, "retry", &taken);
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
+}
+
+/* D2: who meets a firing delay cannot know that its key will be made dirty, and does it himself. */
+static void test_who_meets_a_firing_delay_loses_no_key(struct shmc_queue *a)
+{
+    struct shmc_taken taken;
+    struct shmc_place place;
+
+    CHECK_EQUAL(SHMC_OK, after(a, "met", 0, 1000 * SECOND));
+    (void)firing_of(a, "met", &place); /* and he who fires it dies */
+    CHECK_EQUAL(SHMC_OK, after(a, "met", 0, 2000 * SECOND));
+    pool_expect(a, "met", &taken);
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
+    CHECK_EQUAL(SHMC_EMPTY, pool_empty(a));
+    shmc_store_racy(&a->slots[place.slot].delay, 0);
+}
+
+/* As client-go's AddAfter and Add: what is added is there at once, and comes again when it is due. */
+static void test_a_key_for_later_that_is_added_is_there_at_once(struct shmc_queue *a)
+{
+    const uint64_t now_ns = shmc_monotonic_ns();
+    struct shmc_taken taken;
+
+    CHECK_EQUAL(SHMC_OK, after(a, "both", 0, 1000 * SECOND));
+    CHECK_EQUAL(SHMC_EMPTY, pool_empty(a));
+    CHECK_EQUAL(SHMC_OK, pool_add(a, "both", 0));
+    pool_expect(a, "both", &taken);
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
+    CHECK_EQUAL(SHMC_EMPTY, pool_empty(a));
+    shmc_due_fire(a, now_ns + 1002 * SECOND);
+    pool_expect(a, "both", &taken);
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
+    CHECK_EQUAL(SHMC_EMPTY, pool_empty(a));
+}
+
 static void test_a_hint_that_was_lost_is_found(struct shmc_queue *a)
 {
     struct shmc_taken taken;
@@ -408,6 +486,10 @@ int main(void)
     test_a_closed_place_holds_up_nobody(a);
     test_a_deadline_ends_a_holding(a, b);
     test_a_firing_that_its_worker_died_in_is_done_again(a);
+    test_a_delay_is_over_when_its_key_is_handed_out(a, 0);
+    test_a_delay_is_over_when_its_key_is_handed_out(a, 7);
+    test_who_meets_a_firing_delay_loses_no_key(a);
+    test_a_key_for_later_that_is_added_is_there_at_once(a);
     test_a_hint_that_was_lost_is_found(a);
     test_nobody_sleeps_beside_a_key(a);
     test_a_delay_changes_an_idle_word(a);

@@ -41,15 +41,6 @@ Told = list[str]
 _number = itertools.count()
 
 
-@contextlib.contextmanager
-def removed(name: str) -> Iterator[None]:
-    """The cache's files, which a reflector leaves for the next one, go in the end."""
-    try:
-        yield
-    finally:
-        Place(name).remove()
-
-
 def pod(name: str, version: int, app: str = "web", **labels: str) -> Json:
     metadata = {
         "name": name,
@@ -269,22 +260,12 @@ def test_kubectl_get_watches_whole_objects_and_says_what_happened(
 def test_a_reflector_follows_serve_as_its_server(scene: Scene) -> None:
     """It is equal to the first cache object by object, after its source was restarted as well."""
     name = f"second-{os.getpid()}-{next(_number)}"
-    words = (
-        sys.executable,
-        "-m",
-        "shmcache",
-        "run",
-        "--no-keep",
-        "--name",
-        name,
-        "pods",
-        "--server",
-    )
     with (
-        removed(name),
-        Client(*words, scene.serve.url),
+        contextlib.ExitStack() as ended,
+        Client(*RUN, "--no-keep", "--name", name, "pods", "--server", scene.serve.url),
         shmcache.attach(name, timeout=PATIENCE) as second,
     ):
+        ended.callback(Place(name).remove)
         pods = second["pods"]
         assert pods.wait_synced(PATIENCE)
         scene.happen()
@@ -313,22 +294,12 @@ def test_a_chain_of_server_reflector_and_serve_shows_what_the_server_shows() -> 
     script = os.path.join(HERE, "clients", "by_kubernetes.py")
     with ApiServer(seed=1) as server:
         server.create("pods", {"metadata": metadata, "spec": {"containers": []}})
-        words = (
-            sys.executable,
-            "-m",
-            "shmcache",
-            "run",
-            "--no-keep",
-            "--name",
-            name,
-            "pods",
-            "--server",
-        )
         with (
-            removed(name),
-            Client(*words, server.url),
+            contextlib.ExitStack() as ended,
+            Client(*RUN, "--no-keep", "--name", name, "pods", "--server", server.url),
             shmcache.attach(name, timeout=PATIENCE) as cache,
         ):
+            ended.callback(Place(name).remove)
             assert cache["pods"].wait_synced(PATIENCE)
             with (
                 ServeThread(cache, Serving()) as serve,

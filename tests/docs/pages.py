@@ -142,7 +142,7 @@ def _end(sessions: set[int]) -> None:
             each.send_signal(signal.SIGTERM)
         except psutil.NoSuchProcess:
             continue
-    _, stubborn = psutil.wait_procs(mine, timeout=20)
+    _, stubborn = psutil.wait_procs(mine, timeout=PATIENCE)
     for each in stubborn:
         each.kill()
     assert not stubborn, f"they do not end: {stubborn}"

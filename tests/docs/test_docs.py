@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,7 +62,18 @@ def server() -> Iterator[ApiServer]:
 
 
 @pytest.fixture
-def world(tmp_path: Path, server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def alone() -> Iterator[None]:
+    """The pages' cache has a name that readers can copy: one run of them at a time."""
+    with open(Path(tempfile.gettempdir()) / f"shmcache-docs-{os.getuid()}", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture
+def world(
+    tmp_path: Path, alone: None, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
+    del alone
     if shutil.which("curl") is None:
         pytest.skip("needs curl: apt install curl")
     assert [] == SharedMemory().names(PREFIX + NAME), "a cache of this name is in use"
@@ -135,7 +149,7 @@ WIDGETS = {
 PROLOGUE = """
 import shmcache
 def handler(*_): pass
-with shmcache.attach("web", timeout=30) as first:
-    assert all(first[name].wait_synced(30) for name in first.resources)
+with shmcache.attach("web", timeout=60) as first:
+    assert all(first[name].wait_synced(60) for name in first.resources)
     written = first["pods"]["prod/web-0"].to_dict()
 """

@@ -714,8 +714,17 @@ def other() -> Iterator[None]:
 
 
 def test_every_reader_sees_what_plain_dicts_hold() -> None:
+    met = ["ADDED", "MODIFIED", "DELETED", "RELIST", "lapped", "kept", "reused"]
+    for number in range(8):  # sequences that were too tame are followed by others
+        run(SEED + number)
+        if all(happened[what] for what in met):
+            return
+    raise AssertionError(f"too tame: {happened}")
+
+
+def run(number: int) -> None:
     run_state_machine_as_test(
-        seed(SEED)(Machine),
+        seed(number)(Machine),
         settings=settings(
             max_examples=EXAMPLES * 5 // 8,
             stateful_step_count=STEPS,
@@ -725,5 +734,3 @@ def test_every_reader_sees_what_plain_dicts_hold() -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
-    met = ["ADDED", "MODIFIED", "DELETED", "RELIST", "lapped", "kept", "reused"]
-    assert not [what for what in met if not happened[what]], f"too tame: {happened}"

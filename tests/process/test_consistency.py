@@ -152,7 +152,9 @@ class Follower:
         assert sorted(pods) == keys_of(number, PODS)
 
 
-def look(cache: shmcache.Cache, last: int, seed: str) -> tuple[int, int, int]:
+def look(
+    cache: shmcache.Cache, last: int, seed: str, begun: threading.Semaphore
+) -> tuple[int, int, int]:
     """Until the last batch is seen: how many snapshots, different numbers, and laps."""
     rng, follower = random.Random(seed), Follower(cache)
     looks, numbers = 0, set()
@@ -164,6 +166,8 @@ def look(cache: shmcache.Cache, last: int, seed: str) -> tuple[int, int, int]:
         except StaleObjectError:
             continue  # too slow for the little garbage allowed: an answer, and no lie
         looks += 1
+        if looks == 1:
+            begun.release()
     while follower.cursor.ready():
         follower.follow()
     follower.check()
@@ -172,18 +176,22 @@ def look(cache: shmcache.Cache, last: int, seed: str) -> tuple[int, int, int]:
 
 def reader(pipe: Connection, name: str, last: int, threads: int, seed: str) -> None:
     results: list[Any] = []
+    begun = threading.Semaphore(0)
 
     def run(number: int) -> None:
         try:
-            results.append(look(cache, last, f"{seed} {number}"))
+            results.append(look(cache, last, f"{seed} {number}", begun))
         except BaseException as error:  # noqa: BLE001 - raised below
             results.append(error)
+            begun.release()
 
     with shmcache.attach(name) as cache:
-        pipe.send("ready")
         running = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
         for thread in running:
             thread.start()
+        for _ in running:
+            assert begun.acquire(timeout=PATIENCE)  # each has seen the first batch
+        pipe.send("ready")
         for thread in running:
             thread.join(PATIENCE)
         for result in results:

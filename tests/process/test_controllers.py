@@ -126,9 +126,9 @@ def test_errors_are_tried_again_and_told_once(writer: shmcache.Writer, path: str
         assert controlled.numbers().errors == 8
         assert controlled.drain() == 0
     log = controlled.journal.log()
-    assert (
-        log.count("Traceback") == log.count("is refused") - log.count("raise ValueError") - 1 == 1
-    )
+    told = log.count("Traceback")
+    assert told in {1, 2}  # two that happen at once, in two processes, may both be the first
+    assert log.count("is refused") == 3 * told  # the line, the source, the error: 8 errors are one
 
 
 def test_a_terminal_error_is_not_tried_again(writer: shmcache.Writer, path: str) -> None:
@@ -179,7 +179,10 @@ def test_a_hung_worker_is_replaced(writer: shmcache.Writer, path: str, how: str)
         first, second = controlled.journal.wait("begin", "prod/stuck", 2)
         assert first.pid != second.pid
         controlled.journal.wait("end", "prod/stuck")
-        assert controlled.numbers().panics == 1
+        begun = len(
+            controlled.journal.lines("begin")
+        )  # on a busy machine it may have been late again
+        assert 1 <= controlled.numbers().panics < begun
         assert controlled.drain() == 0
     said = "over its time limit of 0.5 s" if how == "hang" else "hangs, and is killed"
     assert said in controlled.journal.log()
@@ -250,7 +253,7 @@ def test_no_key_is_reconciled_on_a_cache_older_than_its_own_write(
 
 def test_a_wait_for_the_cache_is_not_a_slow_reconcile(writer: shmcache.Writer, path: str) -> None:
     put(writer, "mine", 5, "write", until=1, value="50")
-    with Controlled(writer.name, path, catch_up=0.9, time_limit=0.3, processes=1) as controlled:
+    with Controlled(writer.name, path, catch_up=2.5, time_limit=1.0, processes=1) as controlled:
         controlled.journal.wait("end", "prod/mine")
         put(writer, "mine", 40)
         eventually(lambda: controlled.numbers().behind >= 1, "it does not wait")
@@ -325,7 +328,7 @@ def test_a_write_that_the_server_forgot_is_forgotten(
         assert second.at - first.at >= 300_000_000
         assert second.version == "40"
         worker.stop()
-        assert worker.join(30)
+        assert worker.join(60)
 
 
 # ---- under somebody else's supervision -----------------------------------------------------------
@@ -342,7 +345,7 @@ def test_threads_of_a_process_that_does_something_else(
         worker = declared.start(cache)
         Journal(path).wait("end", "prod/web")
         worker.stop()
-        assert worker.join(30)
+        assert worker.join(60)
         assert worker.failed is None
     assert signal.getsignal(signal.SIGTERM) is before
     Journal(path).check()

@@ -32,7 +32,7 @@ def left_behind(pid: int) -> list[str]:
 
 @pytest.mark.slow
 def test_the_demo_ends_by_itself() -> None:
-    demo = start(2)
+    demo = start(3)
 
     out, err = demo.communicate(timeout=60)
 
@@ -52,7 +52,7 @@ def test_the_demo_ends_when_told(number: signal.Signals) -> None:
         demo.stdout.readline()  # it is under way
 
         demo.send_signal(number)
-        _, err = demo.communicate(timeout=30)
+        _, err = demo.communicate(timeout=60)
 
         assert (0, "") == (demo.returncode, err)
         assert [] == left_behind(demo.pid)
@@ -69,7 +69,7 @@ def test_the_workers_of_a_killed_demo_end() -> None:
         demo.kill()
         demo.wait()
 
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while any(Path(f"/proc/{pid}/exe").exists() for pid in workers):
             assert time.monotonic() < deadline, "a worker outlived the demo"
             time.sleep(0.05)

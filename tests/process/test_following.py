@@ -224,7 +224,7 @@ def test_no_seat_is_kept_in_an_instance_that_was_left(name: str) -> None:
             writer.apply("pods", [pod("a", version)])
             assert str(version) == cache["pods"]["p/a"]["metadata"]["resourceVersion"]
     cache.close()
-    assert before == len(os.listdir("/proc/self/fd"))
+    assert before >= len(os.listdir("/proc/self/fd"))  # of earlier tests, something may end now
 
 
 @pytest.mark.slow

@@ -158,8 +158,8 @@ def test_a_signals_handler_runs_while_get_waits(queue: WorkQueue) -> None:
 
     before = signal.signal(signal.SIGALRM, ring)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
         with pytest.raises(Alarm):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
             queue.get(timeout=LONG)
     finally:
         signal.signal(signal.SIGALRM, before)

@@ -86,7 +86,9 @@ def test_a_restart_needs_no_list(
         with Run("pods", "--index", "pods:node=spec.nodeName", *at) as again:
             server.create("pods", pod(f"life-{life}"))
             follow(cache, server)
-            assert cache["pods"].status.state == "synced"
+            eventually(
+                lambda: cache["pods"].status.state == "synced", "it is not said to be synced"
+            )
             assert len(cache["pods"].by_index("node", "node-1")) == len(cache["pods"])
             end(again)
     assert contents(server) == 1  # of the very first life

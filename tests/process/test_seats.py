@@ -41,7 +41,7 @@ def reader(name: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def eventually(condition: Any, seconds: float = 20) -> None:
+def eventually(condition: Any, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -119,7 +119,7 @@ if os.geteuid() == 0:
             writer.close()
         try:
             with pytest.raises(UntrustedSegment, match=str(STRANGER)):
-                shmcache.attach(name, timeout=20)
+                shmcache.attach(name, timeout=60)
             shmcache.attach(name, trusted_uids=[STRANGER]).close()
             with pytest.raises(UntrustedSegment):
                 shmcache.Writer(name)

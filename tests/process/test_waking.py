@@ -192,17 +192,21 @@ def test_ctrl_c_ends_the_sleep(writer: shmcache.Writer) -> None:
 
 
 def test_a_time_limit_holds_under_a_storm_of_signals(cache: shmcache.Cache) -> None:
-    handled = []
+    handled: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda *_: handled.append(1))
-    limit, start = 0.2, time.monotonic()
     signal.setitimer(signal.ITIMER_REAL, 0.001, 0.005)
     try:
-        assert not cache.wait(cache.latest, limit)
+        for _ in range(20):  # a busy machine may bring the storm as one signal
+            limit, start = 0.2, time.monotonic()
+            handled.clear()
+            assert not cache.wait(cache.latest, limit)
+            assert limit <= time.monotonic() - start
+            if len(handled) > 1:
+                break
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
-    assert limit <= time.monotonic() - start
     assert len(handled) > 1
 
 

@@ -257,6 +257,8 @@ static PyMethodDef methods[] = {
     {"to_dict", shmc_pyview_plain, METH_NOARGS,
      "to_dict()\n--\n\nA plain dict, all the way down, that outlives the cache."},
     {"json", shmc_pyview_json, METH_NOARGS, "json()\n--\n\nCompact JSON, as bytes."},
+    {"json_in", shmc_pyview_json_in, METH_O,
+     "json_in(form, /)\n--\n\njson() as a page of objects has it: see Root.scan_json()."},
     {"__copy__", view_copy, METH_NOARGS, NULL},
     {"__deepcopy__", shmc_pyview_deepcopy, METH_O, NULL},
     {"__reduce__", view_reduce, METH_NOARGS, NULL},

@@ -182,9 +182,6 @@ PyObject *shmc_pyobject(shmc_pyroot *root, shmc_word word);
 PyObject *shmc_pyvalue_plain(shmc_pyroot *root, shmc_word word);
 /* A string word as str (validated). */
 PyObject *shmc_pystring(shmc_pyroot *root, shmc_word word);
-/* The word as compact JSON in a new bytes object. */
-PyObject *shmc_pyjson(shmc_pyroot *root, shmc_word word);
-
 /* How the objects of a list are written. */
 enum shmc_keep { SHMC_KEEP_ALL, SHMC_KEEP_UNTYPED, SHMC_KEEP_METADATA };
 struct shmc_pyform {
@@ -195,6 +192,8 @@ struct shmc_pyform {
     size_t lead_length;
     uint64_t enough; /* bytes: the object that reaches it is the last one */
 };
+/* The word as compact JSON in a new bytes object; as `form` says (without its lead), or as it is. */
+PyObject *shmc_pyjson(shmc_pyroot *root, shmc_word word, const struct shmc_pyform *form);
 /* 1: *word is the next one; 0: there is none; -1 with an exception set. */
 typedef int (*shmc_pyjson_next)(void *from, shmc_word *word);
 /* The words as compact JSON, with commas between them, in one new bytes object. */
@@ -261,6 +260,7 @@ int shmc_pyview_equal_items(shmc_pyview *a, uint64_t at_a, shmc_pyview *b, uint6
 PyObject *shmc_pyview_plain(PyObject *view, PyObject *unused);
 PyObject *shmc_pyview_deepcopy(PyObject *view, PyObject *memo);
 PyObject *shmc_pyview_json(PyObject *view, PyObject *unused);
+PyObject *shmc_pyview_json_in(PyObject *view, PyObject *form);
 int shmc_pyview_setattr(PyObject *view, PyObject *name, PyObject *value);
 int shmc_pyview_setitem(PyObject *view, PyObject *key, PyObject *value);
 PyObject *shmc_pyview_inplace(PyObject *view, PyObject *other);

@@ -1,7 +1,9 @@
 /*
  * pyjson.c - a word as compact JSON, byte for byte as orjson writes the plain value.
  *
- * One pass from the arena into a buffer of the process, one bytes object at the end. Only private
+ * One pass from the arena into a buffer of the process, one bytes object at the end. A page is
+ * written into its bytes object at once, which is used again for the next page when nobody else
+ * holds it any more: pages are long, and a list has many. Only private
  * memory is written before the last validation (H1), with one exception that validates for itself:
  * a shape met for the first time. Each container is validated when it is opened, so that what
  * bounds a loop is always a real count.
@@ -13,6 +15,8 @@
 #define MAX_OUTPUT (UINT64_C(1) << 30)
 #define FIRST_CAPACITY 16384u
 #define SPARE_MAX 262144u /* a larger buffer is not kept */
+#define PAGE_MAX 262144u  /* nor a larger page */
+#define PAGE_SLACK 32768u /* the object that makes it long enough goes beyond that by so much */
 #define SLACK 64u /* free behind every reservation: any scalar, and whole words */
 #define PRECHECK_LENGTH 4096u
 
@@ -28,6 +32,7 @@ struct json {
     shmc_pyroot *root;
     const struct shmc_span *span;
     uint8_t *bytes, *at, *end;
+    PyObject *page; /* whose bytes these are; NULL: they are from PyMem_Malloc() */
     uint64_t nodes;
     size_t depth;
     const struct shmc_pyform *form; /* NULL: values as they are */
@@ -40,7 +45,27 @@ static struct {
     size_t capacity;
 } spare; /* taken while in use: making a shape may run anything, even this */
 
+static struct kept {
+    PyObject *page; /* free again when ours is the only reference */
+    size_t capacity;
+} kept[2]; /* the last ones: one is sent while the other one is written */
+
 /* ---- the buffer ----------------------------------------------------------------------- */
+
+/* The bytes in a larger block; what is there already is kept. */
+static uint8_t *enlarged(struct json *json, size_t used, size_t capacity)
+{
+    PyObject *page;
+
+    if (json->page == NULL)
+        return PyMem_Realloc(json->bytes, capacity);
+    page = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)capacity);
+    if (page == NULL)
+        return NULL;
+    memcpy(PyBytes_AS_STRING(page), json->bytes, used);
+    Py_SETREF(json->page, page);
+    return (uint8_t *)PyBytes_AS_STRING(page);
+}
 
 static int grow(struct json *json, uint64_t length)
 {
@@ -53,7 +78,7 @@ static int grow(struct json *json, uint64_t length)
         return -1;
     }
     capacity = capacity * 2 > used + length + SLACK ? capacity * 2 : used + length + SLACK;
-    bytes = PyMem_Realloc(json->bytes, capacity);
+    bytes = enlarged(json, used, capacity);
     if (bytes == NULL) {
         PyErr_NoMemory();
         return -1;
@@ -432,23 +457,25 @@ static inline int put_key(struct json *json, const struct shmc_pyshape *shape, u
     return 0;
 }
 
-static inline bool key_is(const struct shmc_pyshape *shape, uint64_t index, const char *key)
+static inline bool key_is(const struct shmc_pyshape *shape, uint64_t index, const char *key,
+                          size_t length)
 {
     const uint32_t start = index == 0 ? 0 : shape->json_ends[index - 1];
-    const size_t length = strlen(key);
 
     return shape->json_ends[index] - start == length &&
            memcmp(shape->json + start, key, length) == 0;
 }
+
+#define KEY_IS(shape, index, key) key_is(shape, index, key, sizeof(key) - 1)
 
 /* Whether a member of the outermost object is written. */
 static bool in_form(const struct shmc_pyform *form, const struct shmc_pyshape *shape,
                     uint64_t index)
 {
     if (form->keep == SHMC_KEEP_METADATA)
-        return key_is(shape, index, "\"metadata\":");
+        return KEY_IS(shape, index, "\"metadata\":");
     return form->keep == SHMC_KEEP_ALL ||
-           !(key_is(shape, index, "\"kind\":") || key_is(shape, index, "\"apiVersion\":"));
+           !(KEY_IS(shape, index, "\"kind\":") || KEY_IS(shape, index, "\"apiVersion\":"));
 }
 
 /* What stands in front of an object's own members; it ends with a comma. */
@@ -511,7 +538,57 @@ static void give_buffer(struct json *json)
     spare.capacity = capacity;
 }
 
-static int begin(struct json *json, shmc_pyroot *root, const struct shmc_pyform *form)
+/* A page that nobody holds any more, or a new one. */
+static int take_page(struct json *json, uint64_t enough)
+{
+    size_t capacity = enough < PAGE_MAX ? (size_t)enough + PAGE_SLACK : PAGE_MAX;
+
+    for (unsigned i = 0; i < 2 && json->page == NULL; i++) {
+        if (kept[i].page == NULL || Py_REFCNT(kept[i].page) > 1 || kept[i].capacity < capacity)
+            continue;
+        json->page = kept[i].page;
+        capacity = kept[i].capacity;
+        kept[i].page = NULL;
+    }
+    if (json->page == NULL)
+        json->page = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)capacity);
+    if (json->page == NULL)
+        return -1;
+    json->bytes = json->at = (uint8_t *)PyBytes_AS_STRING(json->page);
+    json->end = json->bytes + capacity;
+    return 0;
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* a bytes object has no other setter */
+static void forget_hash(PyBytesObject *page)
+{
+    page->ob_shash = -1;
+}
+#pragma GCC diagnostic pop
+
+/* The page as it is from now on: shorter than its memory, and maybe of another text than before. */
+static PyObject *give_page(struct json *json, size_t length)
+{
+    PyObject *page = json->page;
+    const size_t capacity = (size_t)(json->end - json->bytes);
+
+    Py_SET_SIZE(page, (Py_ssize_t)length);
+    PyBytes_AS_STRING(page)[length] = 0; /* within SLACK, or the object's own last byte */
+    forget_hash((PyBytesObject *)page);
+    if (capacity <= PAGE_MAX) { /* in the place of one that was taken, or of the older one */
+        if (kept[0].page != NULL) {
+            Py_XSETREF(kept[1].page, kept[0].page);
+            kept[1].capacity = kept[0].capacity;
+        }
+        kept[0] = (struct kept){Py_NewRef(page), capacity};
+    }
+    return page;
+}
+
+/* `enough`: of a page; 0: into the process's buffer. */
+static int begin(struct json *json, shmc_pyroot *root, const struct shmc_pyform *form,
+                 uint64_t enough)
 {
     json->root = root;
     json->span = shmc_pyroot_span(root);
@@ -519,7 +596,9 @@ static int begin(struct json *json, shmc_pyroot *root, const struct shmc_pyform 
     json->memo = NULL;
     json->nodes = 0;
     json->depth = 0;
-    return take_buffer(json);
+    json->bytes = json->at = json->end = NULL;
+    json->page = NULL;
+    return enough == 0 ? take_buffer(json) : take_page(json, enough);
 }
 
 /* What was written, without its last comma, if `good`. */
@@ -530,20 +609,24 @@ static PyObject *end(struct json *json, bool good)
     if (good) {
         const size_t length = (size_t)(json->at - json->bytes);
         const bool comma = length != 0 && json->at[-1] == ',';
-        result = PyBytes_FromStringAndSize((const char *)json->bytes,
-                                           (Py_ssize_t)(length - comma));
+        result = json->page != NULL ? give_page(json, length - comma)
+                                    : PyBytes_FromStringAndSize((const char *)json->bytes,
+                                                                (Py_ssize_t)(length - comma));
     }
     while (json->depth > 0)
         shmc_pyshape_drop(json->frames[--json->depth].shape);
-    give_buffer(json);
+    if (json->page == NULL)
+        give_buffer(json);
+    else if (!good)
+        Py_DECREF(json->page);
     return result;
 }
 
-PyObject *shmc_pyjson(shmc_pyroot *root, shmc_word word)
+PyObject *shmc_pyjson(shmc_pyroot *root, shmc_word word, const struct shmc_pyform *form)
 {
     struct json json;
 
-    const bool good = begin(&json, root, NULL) == 0 && put_all(&json, word) == 0;
+    const bool good = begin(&json, root, form, 0) == 0 && put_all(&json, word) == 0;
     return end(&json, good);
 }
 
@@ -552,7 +635,7 @@ PyObject *shmc_pyjson_many(shmc_pyroot *root, const struct shmc_pyform *form,
 {
     struct json json;
     shmc_word word;
-    int more = begin(&json, root, form) == 0 ? 1 : -1;
+    int more = begin(&json, root, form, form->enough) == 0 ? 1 : -1;
 
     json.memo = shmc_pymemo_take(root->instance, root->at.generation);
     if (more > 0 && reserve(&json, form->lead_length) < 0)

@@ -7,7 +7,7 @@
  * Views refer to roots and shapes, which refer to no views: there are no cycles, and the
  * collector never hears of them.
  */
-#include "pyhot.h"
+#include "pyread.h"
 
 #ifdef Py_GIL_DISABLED
 #error "shmcache needs a CPython with the GIL: views and shapes are counted without atomics"
@@ -153,7 +153,15 @@ PyObject *shmc_pyview_json(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     const shmc_pyview *view = (shmc_pyview *)self;
 
-    return shmc_pyjson(view->root, view->word);
+    return shmc_pyjson(view->root, view->word, NULL);
+}
+
+PyObject *shmc_pyview_json_in(PyObject *self, PyObject *object)
+{
+    const shmc_pyview *view = (shmc_pyview *)self;
+    struct shmc_pyform form;
+
+    return shmc_pyform_read(object, &form) ? shmc_pyjson(view->root, view->word, &form) : NULL;
 }
 
 static void refuse(PyObject *self, const char *what)

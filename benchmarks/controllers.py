@@ -27,7 +27,8 @@ from shmcache.controllers.declaring import Controller
 from shmcache.controllers.numbers import Numbers
 
 RECONCILE_MS = 1.0
-KEYS = 1_000
+KEYS, FEWER = 1_000, 200
+"""Of a full run, and of a quick one."""
 LOOK_S = 0.002
 READY_S = 60.0
 
@@ -72,24 +73,24 @@ def calibrate() -> int:
 def run(quick: bool) -> list[Row]:
     steps = calibrate()
     os.environ["SHMCACHE_BENCH_STEPS"] = str(steps)
-    turns = 5 if quick else 11
+    turns, count = (3, FEWER) if quick else (11, KEYS)
     with ExitStack() as stack:
         cache = stack.enter_context(_cache())
         ways: dict[str, Callable[[], float]] = {
-            name: stack.enter_context(_controller(name, cache)) for name in SETTINGS
+            name: stack.enter_context(_controller(name, cache, count)) for name in SETTINGS
         }
-        ways["bare one"] = stack.enter_context(_bare(1, steps))
-        ways["bare two"] = stack.enter_context(_bare(2, steps))
+        ways["bare one"] = stack.enter_context(_bare(1, steps, count))
+        ways["bare two"] = stack.enter_context(_bare(2, steps, count))
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         for turn in range(turns + 1):
             for name, way in ways.items():
                 taken = way()
                 if turn:  # the first round warms up
                     seconds[name].append(taken)
-    return _rows(seconds)
+    return _rows(seconds, count)
 
 
-def _rows(seconds: dict[str, list[float]]) -> list[Row]:
+def _rows(seconds: dict[str, list[float]], count: int) -> list[Row]:
     def gain(slow: str, fast: str) -> list[float]:
         return [a / b for a, b in zip(seconds[slow], seconds[fast], strict=True)]
 
@@ -98,7 +99,7 @@ def _rows(seconds: dict[str, list[float]]) -> list[Row]:
     )
     ratio = statistics.median(a / b for a, b in zip(ours, bare, strict=True))
     each = statistics.median(
-        (a - b) / KEYS for a, b in zip(seconds["one"], seconds["bare one"], strict=True)
+        (a - b) / count for a, b in zip(seconds["one"], seconds["bare one"], strict=True)
     )
     return [
         Row(
@@ -129,11 +130,11 @@ def _cache() -> Iterator[str]:
 
 
 @contextmanager
-def _controller(name: str, cache: str) -> Iterator[Callable[[], float]]:
+def _controller(name: str, cache: str, count: int) -> Iterator[Callable[[], float]]:
     """Runs a controller's processes; the seconds that they take for all keys."""
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(name, cache))
     process.start()
-    keys = [f"prod/web-{number}" for number in range(KEYS)]
+    keys = [f"prod/web-{number}" for number in range(count)]
     wanted = SETTINGS[name][0] * SETTINGS[name][1]
     with shmcache.attach(cache) as attached:
         controller = declared(name)
@@ -162,9 +163,9 @@ def _controller(name: str, cache: str) -> Iterator[Callable[[], float]]:
 
 
 @contextmanager
-def _bare(processes: int, steps: int) -> Iterator[Callable[[], float]]:
+def _bare(processes: int, steps: int, count: int) -> Iterator[Callable[[], float]]:
     """The same loop, as often, without anything else."""
-    share = KEYS // processes
+    share = count // processes
     with Children(_spin, [(share, steps)] * processes) as children:
         children.receive()
 

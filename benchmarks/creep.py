@@ -25,12 +25,13 @@ SLACK = 1.05
 
 
 def run(quick: bool) -> list[Row]:
-    updates = UPDATES // 20 if quick else UPDATES
+    updates = UPDATES // 25 if quick else UPDATES
     with directory() as name, open_writer(name) as writer:
-        early, end = _noted(writer, name, updates)
+        first = updates // 2 if quick else updates // 10  # a tenth of few is not yet settled
+        early, end = _noted(writer, name, updates, first)
     return [
         Row(
-            question=f"{what} after {updates:,} updates / after {updates // 10:,}",
+            question=f"{what} after {updates:,} updates / after {first:,}",
             ours=show_bytes(end[key]),
             peer=show_bytes(early[key]),
             **at_most(SLACK, end[key] / early[key]),
@@ -45,8 +46,8 @@ def run(quick: bool) -> list[Row]:
     ]
 
 
-def _noted(writer: Any, name: str, updates: int) -> list[dict[str, int]]:
-    """What everything takes after a tenth of the updates, and after all."""
+def _noted(writer: Any, name: str, updates: int, first: int) -> list[dict[str, int]]:
+    """What everything takes after the first updates, and after all."""
     fill_variants(writer, OBJECTS)
     sender = Sender(name, writer)
     noted = []
@@ -59,7 +60,7 @@ def _noted(writer: Any, name: str, updates: int) -> list[dict[str, int]]:
                 sender.send(changes[start : start + BATCH])
             worker = follower.receive()[0]
             del changes
-            if done // ROUND in {updates // 10 // ROUND, updates // ROUND}:
+            if done // ROUND in {first // ROUND, updates // ROUND}:
                 noted.append(_taken(writer, worker))
     sender.close()
     return noted

@@ -36,13 +36,13 @@ Change = Callable[[Object, int], Object]
 
 
 def run(quick: bool) -> list[Row]:
-    corpora = [Corpus("pods", 10_000), recorded()]
+    corpora = [Corpus("pods", 2_000)] if quick else [Corpus("pods", 10_000), recorded()]
     rows: list[Row] = []
     gc.disable()
     try:
         for corpus in corpora:
             if corpus is not None:
-                rows += _watch(corpus, 8 if quick else 20)
+                rows += _watch(corpus, 4 if quick else 20)
                 rows += _lists(corpus, 3 if quick else 7)
     finally:
         gc.enable()

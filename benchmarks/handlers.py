@@ -40,7 +40,7 @@ MORE = 20
 
 
 def run(quick: bool) -> list[Row]:
-    rounds = 5 if quick else 15
+    rounds = 3 if quick else 15
     with directory() as name, open_writer(name) as writer:
         pods = list(objects.pods(COUNT))
         fill(writer, pods)
@@ -50,7 +50,7 @@ def run(quick: bool) -> list[Row]:
             _memory(cache),
             _more_registrations(cache),
             _difference(writer, cache, pods, rounds),
-            _idle(name, 2.0 if quick else 10.0),
+            _idle(name, 1.0 if quick else 10.0),
             _event(writer, cache, pods, rounds, 60 if quick else 200),
         ]
         cache.close()

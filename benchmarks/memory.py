@@ -33,17 +33,20 @@ Stats = dict[str, Any]
 
 
 def run(quick: bool) -> list[Row]:
-    updates = 50_000 if quick else 1_000_000
+    updates = 20_000 if quick else 1_000_000
     pods, found = Corpus("pods", 10_000), recorded()
     rows = _shares(pods, updates)
-    rows += _workers(pods)
-    for corpus, limit in ((Corpus("unlike", 3_000), 1.4), (Corpus("own-token", 10_000), None)):
+    rows += _workers(pods, 3 if quick else ATTACHES)
+    for corpus, limit in (
+        (Corpus("unlike", 3_000), 1.4),
+        (Corpus("own-token", 2_000 if quick else 10_000), None),
+    ):
         rows.append(data_row(corpus, measured(corpus), limit))
     if found is not None:
         rows.append(data_row(found, measured(found), 0.35))
     if not quick:
         pods = Corpus("pods", 100_000)
-        rows += [*_shares(pods, 0), *_workers(pods)]
+        rows += [*_shares(pods, 0), *_workers(pods, ATTACHES)]
     return rows
 
 
@@ -131,11 +134,11 @@ def _update(writer: Any, pods: list[objects.Object], first: int, end: int) -> No
         for n in range(start, start + UPDATE_BATCH):
             pod = pods[n * 7_919 % len(pods)]
             change = objects.update if n % 10 == 0 else objects.status_update
-            changed.append(change(pod, n))
+            changed.append(change(pod, n, in_place=True))
         writer.apply(RESOURCE, changed)
 
 
-def _workers(corpus: Corpus) -> list[Row]:
+def _workers(corpus: Corpus, attaches: int) -> list[Row]:
     """What a worker pays, and how long attaching takes, each in processes of their own."""
     with _stream(corpus) as path, directory() as name, open_writer(name) as writer:
         fill(writer, (orjson.loads(line) for line in _lines(path)))
@@ -144,7 +147,7 @@ def _workers(corpus: Corpus) -> list[Row]:
         with Children(_decode_everything, [(path,)]) as children:
             decoded = children.receive()[0]
         attached = []
-        for _ in range(ATTACHES):
+        for _ in range(attaches):
             with Children(_attach, [(name,)]) as children:
                 attached += children.receive()
     took = statistics.median(attached)

@@ -215,9 +215,9 @@ def recorded_pods(
     return found
 
 
-def status_update(pod: Object, n: int) -> Object:
+def status_update(pod: Object, n: int, *, in_place: bool = False) -> Object:
     """The pod's next version, of which only the status changed: one condition, one container."""
-    changed = _next_version(pod, n)
+    changed = _next_version(pod, n, in_place=in_place)
     ready = n % 2 == 0
     status = changed["status"]
     condition = status["conditions"][2]
@@ -227,24 +227,29 @@ def status_update(pod: Object, n: int) -> Object:
     return changed
 
 
-def update(pod: Object, n: int) -> Object:
+def update(pod: Object, n: int, *, in_place: bool = False) -> Object:
     """The pod's next version, in which all that is its own changed, but for name and uid.
 
     The node, a label and an annotation are among it, so that two of three indices change.
     """
-    changed = _next_version(pod, n)
+    changed = _next_version(pod, n, in_place=in_place)
     own = _own_fields(random.Random(n), n, _nodes(64))
     changed["metadata"]["labels"]["topology.kubernetes.io/zone"] = f"zone-{n % 5}"
     changed["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"] = own["times"][0]
     changed["spec"]["nodeName"] = own["node"]
     images = [(entry["image"], entry["imageID"]) for entry in pod["status"]["containerStatuses"]]
     changed["status"] = template.status(images, own)
-    decoded: Object = orjson.loads(orjson.dumps(changed))
-    return decoded
+    return changed if in_place else _decoded(changed)
 
 
-def _next_version(pod: Object, n: int) -> Object:
-    changed: Object = orjson.loads(orjson.dumps(pod))
+def _decoded(thing: Object) -> Object:
+    """A copy that shares no Python object with it, as if it had come from the server."""
+    found: Object = orjson.loads(orjson.dumps(thing))
+    return found
+
+
+def _next_version(pod: Object, n: int, *, in_place: bool) -> Object:
+    changed = pod if in_place else _decoded(pod)
     changed["metadata"]["resourceVersion"] = str(FIRST_UPDATE_VERSION + n)
     return changed
 

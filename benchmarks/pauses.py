@@ -26,7 +26,7 @@ LIMIT = 1 / 20
 
 
 def run(quick: bool) -> list[Row]:
-    rounds = 5 if quick else 21
+    rounds = 3 if quick else 15
     corpus = Corpus("pods", PODS)
     with filled(corpus) as name:
         found = {

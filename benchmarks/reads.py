@@ -8,6 +8,7 @@ of one view, each against the same reads of decoded dicts.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,8 +16,10 @@ import orjson
 
 from benchmarks import harness
 from benchmarks.harness import Row, Timing, at_least, at_most, ratio_of, show_ns
+from benchmarks.peers import redis_lists
 from benchmarks.peers.dicts import DictStore
 from benchmarks.peers.lmdb_store import LmdbStore
+from benchmarks.peers.redis_store import RedisStore
 from benchmarks.shared import Corpus, SharedStore, filled, recorded
 
 VIEWS = 10_000
@@ -24,13 +27,14 @@ DECODES = 1_000
 
 
 def run(quick: bool) -> list[Row]:
-    rounds = 5 if quick else 11
-    corpora = [Corpus("pods", 10_000), None if quick else Corpus("pods", 100_000), recorded()]
+    rounds = 3 if quick else 11
+    corpora = [Corpus("pods", 10_000)]
+    if not quick:
+        corpora += [Corpus("pods", 100_000), *filter(None, [recorded()])]
     rows: list[Row] = []
     for corpus in corpora:
-        if corpus is not None:
-            with filled(corpus) as name:
-                rows += _questions(name, corpus, rounds)
+        with filled(corpus) as name:
+            rows += _questions(name, corpus, rounds)
     return rows
 
 
@@ -45,6 +49,8 @@ def _questions(name: str, corpus: Corpus, rounds: int) -> list[Row]:
         return [
             _get(ours, decoded, keys, rounds, f"get, {corpus}"),
             _get_field(ours, stored, keys[:VIEWS], rounds, corpus),
+            *_undecoded(ours, stored, keys[:VIEWS], rounds, corpus),
+            _redis(ours, bodies, keys[:DECODES], rounds, corpus),
             *_fields(ours, decoded, keys[:VIEWS], rounds, f"{corpus}"),
             *_whole(ours, decoded, bodies, keys[:DECODES], rounds, f"{corpus}"),
         ]
@@ -83,6 +89,57 @@ def _get_field(
         peer=f"LMDB + orjson {times['peer']}",
         note=_empty(times),
         **at_least(30 if corpus.count >= 100_000 else 60, faster),
+    )
+
+
+def _undecoded(
+    ours: SharedStore, peer: LmdbStore, keys: list[str], rounds: int, corpus: Corpus
+) -> list[Row]:
+    """LMDB once more, where less of an object is decoded, or nothing."""
+    our_keys, peer_keys = ours.ready(keys), peer.ready(keys)
+    loops: dict[str, Callable[[Any], None]] = {
+        "LMDB + msgspec, six fields": peer.get_projected,
+        "LMDB, raw bytes": peer.get,
+    }
+    rows = []
+    for label, loop in loops.items():
+        times = harness.measure(
+            {"ours": (ours.get_field, lambda: our_keys), "peer": (loop, lambda: peer_keys)},
+            len(keys),
+            rounds,
+        )
+        rows.append(
+            Row(
+                question=f'get + ["spec"]["nodeName"], {corpus}, against {label}',
+                ours=str(times["ours"]),
+                peer=f"{label} {times['peer']}",
+                ratio=ratio_of(times["ours"], times["peer"]),
+            )
+        )
+    return rows
+
+
+def _redis(
+    ours: SharedStore, bodies: dict[str, bytes], keys: list[str], rounds: int, corpus: Corpus
+) -> Row:
+    """On the wall: most of it is waiting for a server. Only some of the objects are in there."""
+    with redis_lists.server() as socket:
+        peer = RedisStore(socket, ((key, bodies[key]) for key in keys))
+        sides = {"ours": (ours.get_field, ours.ready(keys)), "peer": (peer.get_field, keys)}
+        took: dict[str, list[float]] = {name: [] for name in sides}
+        for _ in range(rounds):
+            for name, (loop, given) in sides.items():
+                start = time.perf_counter_ns()
+                loop(given)
+                took[name].append((time.perf_counter_ns() - start) / len(given))
+        peer.close()
+    times = {name: harness.timing(each) for name, each in took.items()}
+    return Row(
+        question=f'get + ["spec"]["nodeName"], {corpus}, against Redis + orjson',
+        ours=str(times["ours"]),
+        peer=f"Redis + orjson {times['peer']}",
+        ratio=ratio_of(times["ours"], times["peer"]),
+        note=f"time on the wall, of {len(keys):,} objects",
     )
 
 

@@ -36,7 +36,8 @@ from benchmarks.shared import RESOURCE, directory
 from shmcache.testing import ApiServer
 
 WORKERS = 8
-PODS = 10_000
+PODS, FEWER = 10_000, 2_000
+"""Of a full run, and of a quick one."""
 MANY = 100_000
 MIB = 1 << 20
 PEAK_MAX = 64 * MIB
@@ -72,11 +73,12 @@ class Race:
 
 
 def _events(quick: bool) -> list[Row]:
-    turns, count = (2, 2 * PODS) if quick else (5, 10 * PODS)
+    pods = FEWER if quick else PODS
+    turns, count = (2, 5 * pods) if quick else (5, 10 * pods)
     races = {name: Race() for name in ("idle", "one", "all", "hand", "informer")}
     with contextlib.ExitStack() as stack:
         enter = stack.enter_context
-        server = enter(serving(PODS, canned.WHOLE))
+        server = enter(serving(pods, canned.WHOLE))
         name, reflector = enter(reflecting(server.url))
         first, others = enter(working(name, 1)), enter(working(name, WORKERS - 1))
         hand = enter(started(follow_by_hand, server.url, False, False))
@@ -92,7 +94,7 @@ def _events(quick: bool) -> list[Row]:
             _peer(races["informer"], server, INFORMER, informer, count // 10)
     for race in races.values():
         del race.rates[0]  # the first turn warms up
-    return _event_rows(races)
+    return _event_rows(races, pods)
 
 
 class Ours:
@@ -121,7 +123,8 @@ class Ours:
         told = [each for workers in reading for each in ask(workers, "own")]
         if told:
             handled = min(each["handled"] for each in told)
-            race.note = f"the slowest handler was called {handled - PODS:,} times for the last "
+            called = handled - len(self._cache[RESOURCE])  # it was told of all that was there
+            race.note = f"the slowest handler was called {called:,} times for the last "
             race.note += f"{count:,} events, {max(each['lapses'] for each in told)} lapses"
 
     def _published(self, version: str) -> float:
@@ -151,7 +154,7 @@ def _peer(race: Race, server: Server, client: str, peer: Children, count: int) -
     race.costs.setdefault("peer", []).append(cost)
 
 
-def _event_rows(races: dict[str, Race]) -> list[Row]:
+def _event_rows(races: dict[str, Race], pods: int) -> list[Row]:
     hand, informer = races["hand"], races["informer"]
     rows = []
     for name, who in (("idle", "8 idle"), ("one", "1 reads, 7 idle"), ("all", "8 read")):
@@ -163,7 +166,7 @@ def _event_rows(races: dict[str, Race]) -> list[Row]:
         )
         rows.append(
             Row(
-                question=f"watch events, {PODS:,} pods, {WORKERS} workers: {who}",
+                question=f"watch events, {pods:,} pods, {WORKERS} workers: {who}",
                 ours=str(race),
                 peer=f"urllib3 + orjson {hand}",
                 note="; ".join(filter(None, [note, race.note])),
@@ -173,7 +176,7 @@ def _event_rows(races: dict[str, Race]) -> list[Row]:
     rows.append(_cpu_row(races["all"], hand))
     rows.append(
         Row(
-            question=f"watch events, {PODS:,} pods, {WORKERS} workers: 8 idle",
+            question=f"watch events, {pods:,} pods, {WORKERS} workers: 8 idle",
             ours=str(races["idle"]),
             peer=f"SharedInformer {informer}",
             note=f"its CPU an event {informer.cost('peer')}",
@@ -207,15 +210,16 @@ def _ratio(ours: Race, peer: Race) -> float:
 
 
 def _lists(quick: bool) -> list[Row]:
-    rows = []
+    rows, pods = [], FEWER if quick else PODS
     for how in (canned.PAGED, canned.WHOLE):
-        with serving(PODS, how) as server:
+        with serving(pods, how) as server:
             slow = how == canned.WHOLE and not quick
-            rows.append(_list(server, how, 1 if quick else 5, informer=slow))
+            turns = 1 if quick else 5
+            rows.append(_list(server, f"{pods:,} pods, {how}", turns, how, informer=slow))
     return rows
 
 
-def _list(server: Server, how: str, turns: int, *, informer: bool) -> Row:
+def _list(server: Server, what: str, turns: int, how: str, *, informer: bool) -> Row:
     ours: list[float] = []
     tuned: list[float] = []
     plain: list[float] = []
@@ -231,7 +235,7 @@ def _list(server: Server, how: str, turns: int, *, informer: bool) -> Row:
             note += f"; SharedInformer {show_s(server.took(INFORMER))}"
     ratio = statistics.median(a / b for a, b in zip(ours[1:], tuned[1:], strict=True))
     return Row(
-        question=f"first list of {PODS:,} pods, {how}",
+        question=f"first list of {what}",
         ours=_seconds(ours[1:]),
         peer=f"urllib3 + orjson, collector off {_seconds(tuned[1:])}",
         note=note,
@@ -247,9 +251,9 @@ def _seconds(times: list[float]) -> str:
 
 
 def _relists(quick: bool) -> list[Row]:
-    turns = 2 if quick else 5
+    turns, pods = (2, FEWER) if quick else (5, PODS)
     with (
-        serving(PODS, canned.WHOLE) as server,
+        serving(pods, canned.WHOLE) as server,
         reflecting(server.url) as (name, reflector),
         working(name, WORKERS) as workers,
     ):
@@ -263,7 +267,7 @@ def _relists(quick: bool) -> list[Row]:
     change = {name: after[name] - before[name] for name in after}
     data = change["value_bytes"] + change["tree_bytes"]
     quiet = not (change["deltas"] or change["wakes"] or handled or data > 0)
-    question = f"a relist in which nothing changed, {PODS:,} pods"
+    question = f"a relist in which nothing changed, {pods:,} pods"
     note = "" if quick else _informer_relist()
     return [
         Row(
@@ -320,7 +324,7 @@ def _handled(workers: Children) -> int:
 
 
 def _memory(quick: bool) -> Row:
-    count = MANY // 5 if quick else MANY
+    count = MANY // 10 if quick else MANY
     with serving(count, canned.HUGE) as server, reflecting(server.url) as (_, reflector):
         took = server.took(CLIENT)
         found = ask(reflector, "settle")[0]

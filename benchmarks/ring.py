@@ -39,6 +39,7 @@ PEERS = {
     "iceoryx2, an event per sample": ("iceoryx", "Receiver", {"notify_each": True}, "descriptors"),
     "ZeroMQ PUB/SUB": ("zeromq", "Receiver", {}, "descriptors"),
     "ZeroMQ PUB/SUB, JSON": ("zeromq", "ObjectReceiver", {}, "objects"),
+    "multiprocessing.Queue, one for each": ("mpqueue", "Receiver", {}, "few"),
 }
 LIMITS = {"iceoryx2, an event per batch": 3.0, "ZeroMQ PUB/SUB": 6.0}
 
@@ -47,15 +48,17 @@ Sides = tuple[tuple[float, float], tuple[float, float]]
 
 
 def run(quick: bool) -> list[Row]:
-    return [*_ring_alone(5 if quick else 11), *_whole_way(5 if quick else 11)]
+    rounds, count = (2, COUNT // 4) if quick else (9, COUNT)
+    return [*_ring_alone(rounds, count), *_whole_way(rounds)]
 
 
-def _ring_alone(rounds: int) -> list[Row]:
+def _ring_alone(rounds: int, count: int) -> list[Row]:
     rates: dict[str, list[float]] = {}
     bodies = list(Corpus("pods", OBJECTS).bodies().values())
     payloads = {
-        "descriptors": descriptors(COUNT),
-        "objects": [bodies[n % OBJECTS] for n in range(COUNT // 5)],
+        "descriptors": descriptors(count),
+        "few": descriptors(count // 5),
+        "objects": [bodies[n % OBJECTS] for n in range(count // 5)],
     }
     with ExitStack() as stack:
         ours = stack.enter_context(_shared(consumers=CONSUMERS))
@@ -63,7 +66,7 @@ def _ring_alone(rounds: int) -> list[Row]:
             label: (stack.enter_context(_peer(*how[:3])), how[3]) for label, how in PEERS.items()
         }
         for turn in range(rounds + 1):
-            found = {"ours": _rate(*ours, ours[0].encoded(COUNT))}
+            found = {"ours": _rate(*ours, ours[0].encoded(count))}
             for label, ((sender, children), kind) in peers.items():
                 found[label] = _rate(sender, children, sender.prepare(payloads[kind]))
             for label, rate in found.items() if turn else ():  # the first round warms up
@@ -111,7 +114,8 @@ def _peer(module: str, receiver: str, options: dict[str, Any]) -> Iterator[tuple
         address = f"{place}/channel" if module == "zeromq" else place
         sender = channel.Sender(address, CONSUMERS, **options)
         try:
-            each = [(channel.__name__, receiver, address)] * CONSUMERS
+            addresses = getattr(sender, "addresses", [address] * CONSUMERS)
+            each = [(channel.__name__, receiver, one) for one in addresses]
             with Children(_consume, each) as children:
                 children.receive()
                 sender.connect()
@@ -131,7 +135,7 @@ def _shared(consumers: int) -> Iterator[tuple[Sender, Children]]:
         sender.close()
 
 
-def _consume(pipe: Pipe, module: str, receiver: str, address: str) -> None:
+def _consume(pipe: Pipe, module: str, receiver: str, address: Any) -> None:
     channel = getattr(importlib.import_module(module), receiver)(address, CONSUMERS)
     pipe.answer("connected")
     try:

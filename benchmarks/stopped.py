@@ -21,7 +21,7 @@ BATCH = 100
 
 
 def run(quick: bool) -> list[Row]:
-    updates = 50_000 if quick else 1_000_000
+    updates = 20_000 if quick else 1_000_000
     pods = list(Corpus("pods", 10_000).objects())
     without = _updated(pods, updates, stop=False)
     stopped = _updated(pods, updates, stop=True)
@@ -52,7 +52,7 @@ def _updated(pods: list[objects.Object], updates: int, *, stop: bool) -> dict[st
                 for n in range(start, start + BATCH):
                     pod = pods[n * 7_919 % len(pods)]
                     change = objects.update if n % 10 == 0 else objects.status_update
-                    changed.append(change(pod, n))
+                    changed.append(change(pod, n, in_place=True))
                 writer.apply(RESOURCE, changed)
             found: dict[str, Any] = writer.stats()
             if stop:

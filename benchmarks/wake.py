@@ -3,118 +3,95 @@
 The writer waits until all sleepers have had time to fall asleep, puts one already encoded value
 into a batch, notes the time, and commits; a consumer notes the time when `wait` returns. The peer
 is a C program that does the same with one process-shared sem_t per sleeper. Both run in turns.
-And with nobody asleep: what do 64 claimed seats cost the writer at each commit?
+Then the same until a handler is called, and with what Python programs use in place of either, in
+the same turns: an event of iceoryx2, a message of ZeroMQ, one of multiprocessing.Queue. And with
+nobody asleep: what do 64 claimed seats cost the writer at each commit?
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import statistics
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import shmcache
-from benchmarks import harness, objects
+from benchmarks import harness
 from benchmarks.children import Children, Pipe
 from benchmarks.harness import Row, at_most, percentile, show_ns
 from benchmarks.peers import semaphore
-from benchmarks.shared import RESOURCE, directory, fill_variants, open_writer, variants
-from shmcache import _hot
-from shmcache._native import check, lib
+from benchmarks.waking import GAP_US, Way, ours, peer, publisher
 
-GAP_US = 500
-WAIT_S = 10.0
 SEATS = 64
 SEAT_PROCESSES = 4
 SCAN_LIMIT_NS = 100
 LIMITS = {1: 3.0, 4: 2.0}
+SLEEPERS = (1, 4, 16)
+PEERS = {"iceoryx2": "iceoryx", "ZeroMQ": "zeromq", "multiprocessing.Queue": "mpqueue"}
+PEERS_UP_TO = 4
+CONSUMER, HANDLER = "a Python consumer runs", "a handler is called"
 PERCENTILES = (1, 5, *range(10, 91, 5), 95, 98, 99, 99.5, 99.9)
-LINE = 16  # words: a cache line and its neighbour
 
 
 def run(quick: bool) -> list[Row]:
-    turns, rounds = (3, 300) if quick else (5, 1_000)
+    turns, rounds = (2, 200) if quick else (5, 1_000)
     rows: list[Row] = []
     with semaphore.compiled() as program:
-        for sleepers, limit in LIMITS.items():
-            rows.append(_wake(program, sleepers, limit, turns, rounds))
-    rows.append(_nobody_asleep(9 if quick else 21))
+        for sleepers in SLEEPERS:
+            few = sleepers <= (1 if quick else PEERS_UP_TO)
+            rounds_each = max(50, rounds // 4) if sleepers > PEERS_UP_TO else rounds
+            rows += _wake(program, sleepers, turns, rounds_each, PEERS if few else {})
+    rows.append(_nobody_asleep(5 if quick else 21))
     return rows
 
 
-class Publisher:
-    """A writer that puts two encoded values under one key, by turns."""
-
-    def __init__(self, name: str, writer: Any) -> None:
-        fill_variants(writer, 1)
-        self._writer = writer
-        self._cache = shmcache.attach(name)
-        self._key, self._views = variants(self._cache)[0]
-        self._version = objects.FIRST_UPDATE_VERSION  # even: the first put changes the key
-
-    def put(self) -> None:
-        self._version += 1
-        view = self._views[self._version & 1]
-        self._writer.put(RESOURCE, self._key, view, str(self._version))
-
-    def publish(self, posted: Any) -> int:
-        """Puts, notes the time, commits: by the calls that put() makes, to note it in between."""
-        self._version += 1
-        view = self._views[self._version & 1]
-        handle, address = self._writer._handle, self._writer._address  # noqa: SLF001
-        check(lib.shmc_begin(handle), "begin")
-        _hot.put(address, 0, self._key, view, str(self._version), None)
-        start = time.monotonic_ns()
-        posted.value = start
-        check(lib.shmc_commit(handle, start), "commit")
-        return start
-
-    def put_all(self, nothing: list[None]) -> None:
-        for _ in nothing:
-            self.put()
-
-    def close(self) -> None:
-        self._cache.close()
+def _wake(
+    program: Path, sleepers: int, turns: int, rounds: int, peers: dict[str, str]
+) -> list[Row]:
+    limit: list[list[int]] = []
+    with ExitStack() as stack:
+        ways = {
+            CONSUMER: stack.enter_context(ours(sleepers)),
+            HANDLER: stack.enter_context(ours(sleepers, handlers=True)),
+            **{name: stack.enter_context(peer(each, sleepers)) for name, each in peers.items()},
+        }
+        for _ in range(turns):
+            limit.append(semaphore.wake(program, sleepers, rounds, GAP_US).took)
+            for way in ways.values():
+                way.turn(rounds)
+    rows = [_limit_row(what, ways[what], limit, sleepers) for what in (CONSUMER, HANDLER)]
+    mine = ways[CONSUMER].took
+    return rows + [
+        Row(
+            question=f"publish until {CONSUMER}, {sleepers} asleep, p50 / p99, against {name}",
+            ours=_show(mine),
+            peer=f"{name} {_show(ways[name].took)}",
+            ratio=_ratio(mine, ways[name].took),
+        )
+        for name in peers
+    ]
 
 
-@contextmanager
-def publisher() -> Iterator[tuple[str, Publisher]]:
-    with directory() as name, open_writer(name) as writer:
-        made = Publisher(name, writer)
-        try:
-            yield name, made
-        finally:
-            made.close()
-
-
-def _wake(program: Path, sleepers: int, limit: float, turns: int, rounds: int) -> Row:
-    context = multiprocessing.get_context("spawn")
-    posted, done = context.RawValue("q", 0), context.RawArray("Q", LINE * sleepers)
-    ours: list[list[int]] = []
-    peer: list[list[int]] = []
-    costs: list[int] = []
-    with publisher() as (name, writer):
-        each = [(name, posted, done, LINE * index) for index in range(sleepers)]
-        with Children(_sleeper, each) as children:
-            children.receive()
-            for turn in range(turns):
-                peer.append(semaphore.wake(program, sleepers, rounds, GAP_US).took)
-                children.send(rounds)
-                costs += _publish(writer, posted, done, range(turn * rounds, (turn + 1) * rounds))
-                ours.append([took for answer in children.receive() for took in answer])
-    ratio = statistics.median(
-        percentile(a, 50) / percentile(b, 50) for a, b in zip(ours, peer, strict=True)
-    )
+def _limit_row(what: str, way: Way, limit: list[list[int]], sleepers: int) -> Row:
+    ratio = _ratio(way.took, limit)
+    bound = LIMITS.get(sleepers) if what == CONSUMER else None
     return Row(
-        question=f"publish to Python consumer runs, {sleepers} asleep, p50 / p99",
-        ours=_show(ours),
-        peer=f"sem_t in C {_show(peer)}",
-        note=f"such a commit costs the writer {show_ns(statistics.median(costs))}",
-        data={"sleepers": sleepers, "ours": _distribution(ours), "sem_t in C": _distribution(peer)},
-        **at_most(limit, ratio),
+        question=f"publish until {what}, {sleepers} asleep, p50 / p99",
+        ours=_show(way.took),
+        peer=f"sem_t in C {_show(limit)}",
+        note=f"such a commit costs the writer {show_ns(statistics.median(way.costs))}",
+        data={
+            "sleepers": sleepers,
+            "what": what,
+            "ours": _distribution(way.took),
+            "sem_t in C": _distribution(limit),
+        },
+        **(at_most(bound, ratio) if bound else {"ratio": ratio}),
+    )
+
+
+def _ratio(ours: list[list[int]], peer: list[list[int]]) -> float:
+    return statistics.median(
+        percentile(a, 50) / percentile(b, 50) for a, b in zip(ours, peer, strict=True)
     )
 
 
@@ -122,35 +99,6 @@ def _distribution(turns: list[list[int]]) -> list[tuple[float, float]]:
     """(percentile, microseconds), for a picture."""
     every = [took for turn in turns for took in turn]
     return [(each, percentile(every, each) / 1e3) for each in PERCENTILES]
-
-
-def _publish(writer: Publisher, posted: Any, done: Any, rounds: range) -> list[int]:
-    """Publishes once in each round, when all sleep again; what each commit cost."""
-    costs = []
-    for number in rounds:
-        while any(done[index] < number for index in range(0, len(done), LINE)):
-            time.sleep(50e-6)
-        time.sleep(GAP_US * 1e-6)
-        start = writer.publish(posted)
-        costs.append(time.monotonic_ns() - start)
-    return costs
-
-
-def _sleeper(pipe: Pipe, name: str, posted: Any, done: Any, index: int) -> None:
-    clock = time.monotonic_ns
-    cache = shmcache.attach(name)
-    cursor = cache.follow()
-    rounds = pipe.ready()
-    while True:
-        took = []
-        for _ in range(rounds):
-            while not cache.wait(cursor, WAIT_S):
-                pass
-            took.append(clock() - posted.value)
-            cursor.take(16)
-            done[index] += 1
-        pipe.answer(took)
-        rounds = pipe.next()
 
 
 def _show(turns: list[list[int]]) -> str:

@@ -86,8 +86,8 @@ def pre_fork(server, worker):
 
 
 def run(quick: bool) -> list[Row]:
-    pods = Corpus("pods", 10_000)
-    rounds, seconds = (3, 1.0) if quick else (7, 2.0)
+    pods = Corpus("pods", 2_000 if quick else 10_000)
+    rounds, seconds = (1, 0.5) if quick else (7, 2.0)
     with (
         shared.directory() as name,
         Children(_fill_and_stay, [(name, pods)]) as filled,

@@ -31,13 +31,14 @@ NUMBERS = itertools.count()
 
 
 def run(quick: bool) -> list[Row]:
-    corpora = [Corpus("pods", 10_000), None if quick else Corpus("pods", 100_000), recorded()]
+    corpora = [Corpus("pods", 10_000)]
+    if not quick:
+        corpora += [Corpus("pods", 100_000), *filter(None, [recorded()])]
     rows: list[Row] = []
     gc.disable()
     try:
         for corpus in corpora:
-            if corpus is not None:
-                rows += _questions(corpus, 8 if quick else 20)
+            rows += _questions(corpus, 4 if quick else 20)
     finally:
         gc.enable()
     return rows

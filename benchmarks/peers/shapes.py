@@ -63,6 +63,7 @@ class RawPage(msgspec.Struct):
     items: list[msgspec.Raw]
 
 
+POD = msgspec.json.Decoder(Pod)
 PAGE = msgspec.json.Decoder(Page)
 SHORT_PAGE = msgspec.json.Decoder(ShortPage)
 RAW_PAGE = msgspec.json.Decoder(RawPage)

@@ -64,14 +64,14 @@ $(OUT)/%: tests/c/%.c $(CORE_OBJECTS) $(SHARED_OBJECTS) $(HEADERS)
 	@mkdir -p $(@D)
 	$(VARIANT_CC) $(VARIANT_CFLAGS) $< $(SHARED_OBJECTS) $(CORE_OBJECTS) -o $@
 
-# This one's core calls shmc_failpoint() before each of its stores (atomics.h).
+# The core of these calls shmc_failpoint() before each of its stores (atomics.h).
 FAILING_OBJECTS := $(patsubst csrc/%.c,$(OUT)/failing/%.o,$(CORE))
 
 $(OUT)/failing/%.o: csrc/%.c $(HEADERS)
 	@mkdir -p $(@D)
 	$(VARIANT_CC) $(VARIANT_CFLAGS) -DSHMC_FAILPOINTS -c $< -o $@
 
-$(OUT)/test_failpoints: tests/c/test_failpoints.c tests/c/core_fixture.c $(FAILING_OBJECTS) $(HEADERS)
+$(OUT)/test_failpoints $(OUT)/test_queue_failpoints: $(OUT)/%: tests/c/%.c tests/c/core_fixture.c $(FAILING_OBJECTS) $(HEADERS)
 	@mkdir -p $(@D)
 	$(VARIANT_CC) $(VARIANT_CFLAGS) -DSHMC_FAILPOINTS $(filter %.c,$^) $(FAILING_OBJECTS) -o $@
 

@@ -22,6 +22,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "defence.h"
+
 typedef _Atomic uint64_t shmc_atomic;
 typedef _Atomic uint32_t shmc_atomic32;
 
@@ -91,6 +93,7 @@ static inline void shmc_store32_racy(shmc_atomic32 *word, uint32_t value)
 /* Full on both sides: what was published before is seen by whom the exchange wakes. */
 static inline uint32_t shmc_exchange32(shmc_atomic32 *word, uint32_t value)
 {
+    SHMC_FAILPOINT(word);
     return atomic_exchange_explicit(word, value, memory_order_seq_cst);
 }
 
@@ -103,21 +106,25 @@ static inline uint32_t shmc_fetch_add32(shmc_atomic32 *word, uint32_t value)
 
 static inline uint32_t shmc_fetch_or32(shmc_atomic32 *word, uint32_t value)
 {
+    SHMC_FAILPOINT(word);
     return atomic_fetch_or_explicit(word, value, memory_order_seq_cst);
 }
 
 static inline uint64_t shmc_fetch_add(shmc_atomic *word, uint64_t value)
 {
+    SHMC_FAILPOINT(word);
     return atomic_fetch_add_explicit(word, value, memory_order_seq_cst);
 }
 
 static inline uint64_t shmc_exchange(shmc_atomic *word, uint64_t value)
 {
+    SHMC_FAILPOINT(word);
     return atomic_exchange_explicit(word, value, memory_order_seq_cst);
 }
 
 static inline bool shmc_cas(shmc_atomic *word, uint64_t expected, uint64_t desired)
 {
+    SHMC_FAILPOINT(word);
     return atomic_compare_exchange_strong_explicit(word, &expected, desired, memory_order_seq_cst,
                                                    memory_order_relaxed);
 }
@@ -129,7 +136,12 @@ static inline bool shmc_cas(shmc_atomic *word, uint64_t expected, uint64_t desir
  */
 static inline uint64_t shmc_word_load(const uint8_t *at)
 {
-    return shmc_load_racy((const shmc_atomic *)(const void *)at);
+    uint64_t word;
+
+    if (SHMC_IS_DEFENDED)
+        return shmc_load_racy((const shmc_atomic *)(const void *)at);
+    memcpy(&word, at, 8);
+    return word;
 }
 
 static inline void shmc_word_store(uint8_t *at, uint64_t value)

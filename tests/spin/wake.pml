@@ -40,9 +40,12 @@
  *                   objects announces in the first, who waits for a version in the second.
  *   PLAIN_ANNOUNCE  announces by a load and a store, which no machine makes a fence of
  *                   (with LITERAL: it can turn the count back).
+ *   TAKEOVER=n      the writer may die between publishing and the end of its rings, n times. The
+ *                   next one rings every bell, whatever it says, before anything else.
  *
  * Mutants: NO_READER_FENCE, NO_WRITER_FENCE, NO_RECHECK, NO_ANNOUNCE, ONE_VALUE,
- * LEAVE_ALWAYS, ONE_WORD (the writer looks at the first of two), INTEREST_LATE, INTEREST_ALONE, WAKE_FIRST, SELF_LATE, NO_SELF_CHECK, and
+ * LEAVE_ALWAYS, ONE_WORD (the writer looks at the first of two), INTEREST_LATE, INTEREST_ALONE, WAKE_FIRST, SELF_LATE, NO_SELF_CHECK,
+ * NO_TAKEOVER_WAKE, TAKEOVER_ON (the next writer rings the bells that are on), and
  * QUIET: the writer calls some generation no news, and a thread calls it news.
  */
 #ifndef THREADS
@@ -56,6 +59,9 @@
 #endif
 #ifndef SLEEPS
 #define SLEEPS 2
+#endif
+#ifndef TAKEOVER
+#define TAKEOVER 0
 #endif
 
 #define LATEST 0
@@ -192,6 +198,18 @@ inline futex_wake_all()
     }
 }
 
+inline may_die()
+{
+#if TAKEOVER > 0
+    if
+    :: died < TAKEOVER -> goto takeover
+    :: true
+    fi
+#else
+    skip
+#endif
+}
+
 inline shmc_post()
 {
 #ifdef WAKE_FIRST
@@ -205,6 +223,7 @@ inline shmc_post()
         fi
     }
     count_up(); /* F4; two at once may leave the bell on: one vain ring */
+    may_die();
 wake:
 #ifndef WAKE_FIRST
     futex_wake_all()
@@ -214,6 +233,9 @@ wake:
 active proctype Writer()
 {
     byte latest = 0, word = 0, interest = 0;
+#if TAKEOVER > 0
+    byte died = 0;
+#endif
 
 end_publish:
     atomic {
@@ -234,6 +256,7 @@ end_publish:
 #endif
         store(LATEST, latest + 1)
     }
+    may_die();
     atomic { /* shmc_seats_wake() */
 #ifndef NO_WRITER_FENCE
         fence(); /* F2 */
@@ -255,6 +278,7 @@ end_publish:
         :: else
         fi
     }
+post:
     shmc_post();
 rung:
     atomic {
@@ -264,6 +288,25 @@ rung:
         interest = 0;
         goto end_publish
     }
+#if TAKEOVER > 0
+takeover: /* what it stored gets to memory; shmc_seats_wake_all() */
+    atomic {
+        fence();
+        died++;
+        word = 0;
+        interest = 0;
+#ifdef NO_TAKEOVER_WAKE
+        goto rung
+#elif defined(TAKEOVER_ON)
+        if
+        :: IS_ON(memory[BELL]) -> goto post
+        :: else -> goto rung
+        fi
+#else
+        goto post
+#endif
+    }
+#endif
 }
 
 /* Sets latest to the newest generation if it is news, else to 0. */

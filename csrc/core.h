@@ -98,7 +98,7 @@ bool shmc_generation_kept(const struct shmc_super *super, uint64_t generation);
 static inline bool shmc_valid(const struct shmc_super *super, uint64_t generation)
 {
     shmc_fence_acquire();
-    if (SHMC_CHECKED(NO_FLOOR_CHECK, shmc_load_racy(&super->floor) <= generation))
+    if (SHMC_DEFENDED(SHMC_CHECKED(NO_FLOOR_CHECK, shmc_load_racy(&super->floor) <= generation)))
         return true;
     return shmc_generation_kept(super, generation);
 }

@@ -198,5 +198,8 @@ PyMODINIT_FUNC PyInit__hot(void)
     if (shmc_pyview_init(module) < 0 || shmc_pyread_init(module) < 0 ||
         shmc_pyqueue_init(module) < 0 || shmc_pywrite_init(module) < 0 || shmc_pyparse_init(module) < 0)
         Py_CLEAR(module);
+    if (module != NULL &&
+        PyModule_AddObjectRef(module, "defended", SHMC_IS_DEFENDED ? Py_True : Py_False) < 0)
+        Py_CLEAR(module);
     return module;
 }

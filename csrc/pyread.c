@@ -166,7 +166,7 @@ static inline void fetch_members(const struct shmc_span *span, shmc_word word)
 {
     const shmc_offset block = shmc_block_of(word);
 
-    if (shmc_tag(word) != SHMC_TAG_OBJECT || !shmc_in_span(span, block, 64))
+    if (shmc_tag(word) != SHMC_TAG_OBJECT || !shmc_reaches(span, block, 64))
         return;
     for (uint64_t i = 1; i < 6; i++) {
         const shmc_word member = shmc_load_at(span, block + i * 8);

@@ -50,11 +50,12 @@ static inline bool shmc_node_open(const struct shmc_span *span, const struct shm
     node->level = (uint32_t)(shape >> 24 & 0xff);
     node->columns = (uint32_t)(shape >> 32);
     node->heads = offset + sizeof(struct shmc_node_head) + shmc_padded(node->prefix_length);
-    return node->count >= 1 && node->count <= SHMC_NODE_MAX &&
-           node->prefix_length <= SHMC_PREFIX_MAX && node->level < SHMC_MAX_HEIGHT &&
-           node->columns == shmc_node_columns(kind, node->level) &&
-           shmc_in_span(span, offset,
-                        shmc_node_size(node->count, node->prefix_length, node->columns));
+    return SHMC_DEFENDED(
+        node->count >= 1 && node->count <= SHMC_NODE_MAX &&
+        node->prefix_length <= SHMC_PREFIX_MAX && node->level < SHMC_MAX_HEIGHT &&
+        node->columns == shmc_node_columns(kind, node->level) &&
+        shmc_in_span(span, offset,
+                     shmc_node_size(node->count, node->prefix_length, node->columns)));
 }
 
 /* The word in column `column` (0 = heads) of entry `index`. */

@@ -52,6 +52,10 @@ uint8_t shmc_string_copy(const struct shmc_span *span, const struct shmc_string 
         return fold(seen);
     }
     const uint64_t position = 4 + (uint64_t)start;
+    if (!SHMC_IS_DEFENDED) {
+        memcpy(to, span->base + string->block + position, length);
+        return 0;
+    }
     const uint8_t *at = span->base + string->block + (position & ~UINT64_C(7));
     const uint32_t skip = (uint32_t)(position & 7u);
     const uint32_t first = length < 8 - skip ? length : 8 - skip;

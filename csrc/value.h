@@ -138,10 +138,23 @@ struct shmc_span {
     uint64_t size;
 };
 
-static inline bool shmc_in_span(const struct shmc_span *span, shmc_offset offset, uint64_t length)
+/* Whether there is so much behind the offset. */
+static inline bool shmc_reaches(const struct shmc_span *span, shmc_offset offset, uint64_t length)
 {
     return (offset & 7u) == 0 && offset >= SHMC_RING_OFFSET && offset <= span->size &&
            length <= span->size - offset;
+}
+
+/* V2: asked before an offset is followed. */
+static inline bool shmc_in_span(const struct shmc_span *span, shmc_offset offset, uint64_t length)
+{
+    return SHMC_DEFENDED(shmc_reaches(span, offset, length));
+}
+
+/* V4: a count that no block can have. */
+static inline bool shmc_in_bounds(const struct shmc_span *span, uint64_t count)
+{
+    return SHMC_DEFENDED(count <= span->size / 8);
 }
 
 /* The caller has checked the offset (V2). */
@@ -226,7 +239,7 @@ static inline bool shmc_array_open(const struct shmc_span *span, shmc_word word,
     if (shmc_tag(word) != SHMC_TAG_ARRAY || !shmc_in_span(span, block, 8))
         return false;
     array->count = shmc_load_at(span, block);
-    return array->count <= span->size / 8 && shmc_in_span(span, block, 8 + array->count * 8);
+    return shmc_in_bounds(span, array->count) && shmc_in_span(span, block, 8 + array->count * 8);
 }
 
 /* What was stored long ago is cold: asks for the first blocks that stand in a row of words, all at
@@ -268,7 +281,8 @@ static inline bool shmc_object_open(const struct shmc_span *span, shmc_word word
         return false;
     object->shape_id = shmc_load_at(span, object->shape);
     object->count = shmc_load_at(span, object->shape + 8);
-    return object->count <= span->size / 8 && shmc_in_span(span, block, 8 + object->count * 8) &&
+    return shmc_in_bounds(span, object->count) &&
+           shmc_in_span(span, block, 8 + object->count * 8) &&
            shmc_in_span(span, object->shape, 16 + object->count * 8);
 }
 

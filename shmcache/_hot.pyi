@@ -3,6 +3,9 @@ from typing import Any, Literal, SupportsIndex, TypeAlias, final, overload
 
 from shmcache.protocol.items import Item
 
+defended: bool
+"""Whether it checks what it reads; only a build for a benchmark does not."""
+
 @final
 class View(Mapping[str, Any]):
     def __getitem__(self, key: str) -> Any: ...

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import shmcache
-from shmcache import errors
+from shmcache import _hot, errors
 
 HEAVY = (
     "asyncio",
@@ -49,3 +49,7 @@ def test_a_reader_imports_nothing_heavy() -> None:
     )
 
     assert set() == set(HEAVY) & set(done.stdout.split())
+
+
+def test_the_extension_trusts_no_byte() -> None:
+    assert _hot.defended is True

@@ -134,7 +134,7 @@ def config_maps(count: int, seed: int = 1) -> Iterator[Object]:
                 "namespace": f"team-{number % 20}",
                 "uid": _uid(rng),
                 "resourceVersion": str(FIRST_VERSION + number),
-                "creationTimestamp": _time(rng.randrange(2_000_000)),
+                "creationTimestamp": time_of(rng.randrange(2_000_000)),
                 "labels": {"app.kubernetes.io/part-of": f"system-{number % 7}"},
             },
             "data": {
@@ -164,7 +164,7 @@ def custom_resources(count: int, seed: int = 1) -> Iterator[Object]:
                 "uid": _uid(rng),
                 "resourceVersion": str(FIRST_VERSION + number),
                 "generation": rng.randint(1, 30),
-                "creationTimestamp": _time(started),
+                "creationTimestamp": time_of(started),
                 "labels": {"example.com/owner": f"owner-{rng.randrange(200)}"},
             },
             "spec": {
@@ -177,7 +177,7 @@ def custom_resources(count: int, seed: int = 1) -> Iterator[Object]:
             "status": {
                 "phase": rng.choice(("Pending", "Running", "Succeeded", "Failed")),
                 "observedGeneration": rng.randint(1, 30),
-                "lastRun": _time(started + rng.randrange(100_000)),
+                "lastRun": time_of(started + rng.randrange(100_000)),
                 "steps": [
                     {"name": step["name"], "exitCode": 0, "seconds": round(rng.random() * 900, 2)}
                     for step in steps
@@ -222,7 +222,7 @@ def status_update(pod: Object, n: int, *, in_place: bool = False) -> Object:
     status = changed["status"]
     condition = status["conditions"][2]
     condition["status"] = "True" if ready else "False"
-    condition["lastTransitionTime"] = _time(3_000_000 + n)
+    condition["lastTransitionTime"] = time_of(3_000_000 + n)
     status["containerStatuses"][0]["ready"] = ready
     return changed
 
@@ -266,7 +266,7 @@ def _own_fields(rng: random.Random, number: int, nodes: list[tuple[str, str]]) -
         "node": node,
         "host": host,
         "address": f"10.{64 + (address >> 16)}.{address >> 8 & 255}.{address & 255}",
-        "times": (_time(start), _time(start + rng.randint(1, 2)), _time(ready)),
+        "times": (time_of(start), time_of(start + rng.randint(1, 2)), time_of(ready)),
         "containers": [f"containerd://{rng.getrandbits(256):064x}" for _ in range(3)],
         "restarts": 1 if rng.random() < 0.03 else 0,
     }
@@ -290,7 +290,7 @@ def _uid(rng: random.Random) -> str:
     return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
 
 
-def _time(seconds: int) -> str:
+def time_of(seconds: int) -> str:
     return (EPOCH + dt.timedelta(seconds=seconds)).isoformat() + "Z"
 
 

@@ -55,6 +55,8 @@ QUESTIONS = {
     "web": (10, 120),
     "commands": (8, 180),
     "takeover": (8, 180),
+    "growth": (8, 60),
+    "defence": (10, 60),  # and half a minute for its build, the first time
 }
 OVERDUE = 4
 """Times the seconds it may take: then a question is stopped; a busy machine is slow, not stuck."""

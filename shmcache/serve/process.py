@@ -256,9 +256,9 @@ def _guard(server: Server, options: Options) -> None:
     """Who may ask, and where the rest goes."""
     review = None
     if options.review is not None:
-        from shmcache.serve.review import Review, poster
+        from shmcache.serve.review import Poster, Review
 
-        review = Review(server.loop, poster(options.review()), most=server.limits.waiting)
+        review = Review(server.loop, Poster(options.review()), most=server.limits.waiting)
     hosts = None if options.unix_socket or options.open_to_all else {*LOCAL, options.host}
     if hosts is not None:
         hosts |= set(options.allow_hosts)

@@ -39,9 +39,16 @@ class Review:
     """Asks, remembers for a while, and asks once for all who wait for the same."""
 
     def __init__(
-        self, loop: Loop, post: Post, *, keep_seconds: float = KEEP_SECONDS, most: int = 512
+        self,
+        loop: Loop,
+        post: Post,
+        *,
+        keep_seconds: float = KEEP_SECONDS,
+        most: int = 512,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._post = post
+        self._clock = clock
         self._keep = keep_seconds
         self._most = most
         self._workers = Workers(loop, THREADS)
@@ -86,7 +93,7 @@ class Review:
 
     async def _decided(self, key: Hashable, ask: Callable[[], Any]) -> Any:
         known = self._known.get(key)
-        if known is not None and known[0] > time.monotonic():
+        if known is not None and known[0] > self._clock():
             return known[1]
         if sum(map(len, self._asked.values())) >= self._most:
             raise failures.too_many_requests()
@@ -106,7 +113,7 @@ class Review:
                 one.fail(failures.stale(text))
             return
         self._known.pop(key, None)
-        self._known[key] = (time.monotonic() + self._keep, value)
+        self._known[key] = (self._clock() + self._keep, value)
         while len(self._known) > MOST:
             self._known.popitem(last=False)
         for one in waiting:
@@ -132,40 +139,60 @@ def _allowed(answer: dict[str, Any]) -> bool:
     return status.get("allowed") is True and not status.get("denied")
 
 
-def poster(server: Any) -> Post:
-    """Posts to a source.client.Server, with its credentials."""
-    import urllib3
+class Poster:
+    """Posts to a source.client.Server, with its credentials; from several threads."""
 
-    pools: dict[Any, urllib3.PoolManager] = {}
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._pools: list[tuple[Any, Any]] = []
+        """The credentials in force, and the connections that were made with them."""
 
-    def send(access: Any, path: str, text: bytes) -> Any:
-        pool = pools.get(access)
-        if pool is None:
-            pools.clear()
-            options: dict[str, Any] = {"maxsize": THREADS, "retries": False, "timeout": 10.0}
-            if access.tls is not None:
-                options |= {"ssl_context": access.tls}
-                if access.server_name:
-                    options |= {"server_hostname": access.server_name,
-                                "assert_hostname": access.server_name}  # fmt: skip
-            pool = pools[access] = (
-                urllib3.ProxyManager(access.proxy, **options)
-                if access.proxy
-                else urllib3.PoolManager(**options)
-            )
-        headers = urllib3.HTTPHeaderDict({"Content-Type": "application/json"})
-        headers.extend(access.headers())
-        return pool.request("POST", access.url + path, body=text, headers=headers)
-
-    def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         text = json.dumps(body).encode()
-        access = server.access()
-        answer = send(access, path, text)
+        access = self._server.access()
+        answer = self._send(access, path, text)
         if answer.status == 401:
-            answer = send(server.renewed(access), path, text)
+            answer = self._send(self._server.renewed(access), path, text)
         if answer.status not in {200, 201}:
             raise OSError(f"POST {path}: HTTP {answer.status}: {answer.data[:200]!r}")
         found: dict[str, Any] = json.loads(answer.data)
         return found
 
-    return post
+    def _send(self, access: Any, path: str, text: bytes) -> Any:
+        from urllib3 import HTTPHeaderDict
+        from urllib3.exceptions import ProtocolError
+
+        headers = HTTPHeaderDict({"Content-Type": "application/json"})
+        headers.extend(access.headers())
+        pool, url = self._pool_of(access), access.url + path
+        try:
+            return pool.request("POST", url, body=text, headers=headers)
+        except ProtocolError:  # of a kept connection that has ended meanwhile
+            return pool.request("POST", url, body=text, headers=headers)
+
+    def _pool_of(self, access: Any) -> Any:
+        for known, pool in self._pools:
+            if known is access:
+                return pool
+        made = _pool(access)
+        self._pools = [(access, made)]
+        return made
+
+    def close(self) -> None:
+        """Closes the connections that are kept."""
+        for _, pool in self._pools:
+            pool.clear()
+
+
+def _pool(access: Any) -> Any:
+    import urllib3
+
+    options: dict[str, Any] = {"maxsize": THREADS, "retries": False, "timeout": 10.0}
+    if access.tls is not None:
+        options["ssl_context"] = access.tls
+        if access.server_name:
+            options |= {"server_hostname": access.server_name,
+                        "assert_hostname": access.server_name}  # fmt: skip
+    if access.proxy:
+        return urllib3.ProxyManager(access.proxy, **options)
+    return urllib3.PoolManager(**options)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from shmcache.protocol import failures
 from shmcache.testing.apiserver.requests import Request
@@ -17,6 +18,10 @@ class Access:
     def __init__(self) -> None:
         self.tokens: dict[str, str] = {}
         """Token -> user."""
+        self.identities: dict[str, dict[str, Any]] = {}
+        """User -> uid, groups and extra, as reviews tell them."""
+        self.reviews: list[dict[str, Any]] = []
+        """Kind and spec of each review that was asked for."""
         self._denied: set[tuple[str, str, str]] = set()
 
     def deny(self, user: str = ANY, verb: str = ANY, resource: str = ANY) -> None:
@@ -45,6 +50,10 @@ class Access:
             raise failures.forbidden(
                 user, request.verb, target.resource, target.group, target.namespace
             )
+
+    def denies(self, subjects: Iterable[str], verb: str, resource: str) -> bool:
+        """Whether any of a user and his groups ("group:..." of deny()) is refused this."""
+        return any(self._is_denied(one, verb, resource) for one in subjects)
 
     def _is_denied(self, user: str, verb: str, resource: str) -> bool:
         return any(

@@ -8,7 +8,7 @@ from typing import Any
 
 from shmcache.protocol import failures, validation, watching
 from shmcache.protocol.kinds import Kind
-from shmcache.testing.apiserver import documents, lists, patches
+from shmcache.testing.apiserver import documents, lists, patches, reviews
 from shmcache.testing.apiserver.access import Access
 from shmcache.testing.apiserver.kinds import Catalogue
 from shmcache.testing.apiserver.requests import JSON, Request, Response, Streaming, document
@@ -52,6 +52,8 @@ class Api:
         if target is None:
             return documents.answer(self.catalogue, request)
         self.access.check(user, request)
+        if (review := reviews.answer(self.access, request)) is not None:
+            return review
         kind = self._kind(request)
         if not request.verb:
             raise failures.method_not_allowed()

@@ -147,7 +147,10 @@ class Loop:
             self._listener.close()
             self._listener = None
         for writer in self._writers:
-            writer.close()
+            if self.tls is None:
+                writer.close()
+            else:  # the end of TLS would wait for a client that is idle, beyond the loop's life
+                writer.transport.abort()
         await self._cancelled()
         for _ in range(ON_THE_WAY):
             await asyncio.sleep(0)

@@ -45,7 +45,7 @@ OUT ?= build/$(VARIANT)
 CORE_OBJECTS := $(patsubst csrc/%.c,$(OUT)/core/%.o,$(CORE))
 SHARED_OBJECTS := $(patsubst tests/c/%.c,$(OUT)/shared/%.o,$(C_SHARED))
 
-.PHONY: help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak queue-campaign bench demo packages matrix stress clean
+.PHONY: help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz queue-campaign bench demo packages matrix stress clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -181,6 +181,11 @@ chaos: build ## `shmcache run` under faults, kills and writes: 10 minutes; SEED=
 
 soak: build ## 1,000 watches of `shmcache serve` under kills: 5 minutes; SEED=, SOAK="--watches 100"
 	$(PY) tests/process/serve_soak.py $(SOAK)
+
+FUZZED ?= --seconds 600
+
+serve-fuzz: build ## `shmcache serve` asked nonsense over sockets: 10 minutes; SEED=, FUZZED="--seconds 60"
+	$(PY) tests/process/serve_fuzz.py $(FUZZED)
 
 CAMPAIGN ?= --keys 100000 --seconds 300
 

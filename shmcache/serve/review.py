@@ -148,6 +148,7 @@ class Poster:
         """The credentials in force, and the connections that were made with them."""
 
     def __call__(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a document; raises where there is none."""
         text = json.dumps(body).encode()
         access = self._server.access()
         answer = self._send(access, path, text)

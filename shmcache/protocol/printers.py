@@ -1,6 +1,7 @@
 """The columns of built-in resources, as the API server prints them: what each shows of an object.
 
-A resource that is not here shows name and age. Cells work on dicts and on Views.
+A resource that is neither here nor in printmore.py shows name and age. Cells work on dicts and
+Views.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def _age(path: str = "metadata.creationTimestamp", nothing: str = UNKNOWN) -> Ce
     return cell
 
 
-def _each(path: str, key: str, inner: str = "spec.template.spec.containers") -> Cell:
+def each(path: str, key: str, inner: str = "spec.template.spec.containers") -> Cell:
     """One member of each container, with commas."""
     where = path or inner
     return lambda obj: ",".join(str(one.get(key) or "") for one in at(obj, where) or ())
@@ -129,8 +130,8 @@ def _each(path: str, key: str, inner: str = "spec.template.spec.containers") -> 
 
 def _pod_template(path: str = "spec.template.spec.containers") -> list[Column]:
     return [
-        Column("Containers", _each(path, "name"), priority=WIDE),
-        Column("Images", _each(path, "image"), priority=WIDE),
+        Column("Containers", each(path, "name"), priority=WIDE),
+        Column("Images", each(path, "image"), priority=WIDE),
     ]
 
 
@@ -330,11 +331,6 @@ def _secrets(obj: Object) -> int:
     return len(obj.get("secrets") or ())
 
 
-def _role_ref(obj: Object) -> str:
-    found = obj.get("roleRef") or {}
-    return f"{found.get('kind', '')}/{found.get('name', '')}"
-
-
 def _created(obj: Object) -> str:
     return str(obj["metadata"].get("creationTimestamp") or UNKNOWN)
 
@@ -347,7 +343,7 @@ def _default_class(obj: Object) -> str:
 
 AGE = Column("Age", _age())
 NAME = Column("Name", lambda obj: obj["metadata"].get("name", ""), form="name")
-_CREATED = Column("Created At", _created)
+CREATED = Column("Created At", _created)
 _SELECTOR = _wide("Selector", _selector)
 
 BUILTIN: dict[str, list[Column]] = {
@@ -516,9 +512,7 @@ BUILTIN: dict[str, list[Column]] = {
     "secrets": [NAME, Column("Type", text("type", "")), Column("Data", _data, "integer"), AGE],
     "serviceaccounts": [NAME, Column("Secrets", _secrets), AGE],
     "namespaces": [NAME, Column("Status", text("status.phase", "")), AGE],
-    "roles.rbac.authorization.k8s.io": [NAME, _CREATED],
-    "clusterroles.rbac.authorization.k8s.io": [NAME, _CREATED],
-    "rolebindings.rbac.authorization.k8s.io": [NAME, Column("Role", _role_ref), AGE],
-    "clusterrolebindings.rbac.authorization.k8s.io": [NAME, Column("Role", _role_ref), AGE],
-    "customresourcedefinitions.apiextensions.k8s.io": [NAME, _CREATED],
+    "roles.rbac.authorization.k8s.io": [NAME, CREATED],
+    "clusterroles.rbac.authorization.k8s.io": [NAME, CREATED],
+    "customresourcedefinitions.apiextensions.k8s.io": [NAME, CREATED],
 }

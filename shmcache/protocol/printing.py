@@ -1,14 +1,15 @@
 """Tables: the columns and cells that `kubectl get` shows, as servers work them out.
 
-For built-in resources the real server's columns (printers.py, printpods.py); for custom ones those
-of their definition; for all else name and age. Descriptions of columns are left empty. Objects are
-dicts or Views.
+For built-in resources the real server's columns (printers.py, printmore.py, printpods.py); for
+custom ones those of their definition; for all else name and age. Descriptions of columns are left
+empty. Objects are dicts or Views.
 """
 
 from __future__ import annotations
 
 from shmcache.protocol.ages import UNKNOWN, human, since
 from shmcache.protocol.printers import AGE, BUILTIN, NAME, NONE, WIDE, Column, at, labels
+from shmcache.protocol.printmore import MORE
 from shmcache.protocol.printpods import pod
 
 TYPE_CHECKING = False
@@ -50,7 +51,7 @@ def columns_of(key: str, declared: Sequence[Object] | None = None) -> Shown:
         return Shown([NAME, *map(_declared, declared)])
     if declared is None and key == "pods":
         return Shown(_PODS, _pod_row)
-    found = BUILTIN.get(key) if declared is None else None
+    found = (BUILTIN.get(key) or MORE.get(key)) if declared is None else None
     return Shown(found or [NAME, AGE])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shmcache.protocol import framing, paths, printing, tokens, validation, watching
+from shmcache.protocol.builtins import builtin
 from shmcache.protocol.failures import Failure
 from shmcache.protocol.options import ListOptions
 from shmcache.testing.apiserver.merging import json_merge, json_patch, strategic_merge
@@ -312,3 +313,61 @@ STRATEGIC = [
 @pytest.mark.parametrize(("obj", "patch", "merged"), STRATEGIC)
 def test_strategic_merge(obj: Json, patch: Json, merged: Json) -> None:
     assert strategic_merge(obj, patch) == merged
+
+
+METRICS = [
+    {"type": "Resource", "resource": {"name": "cpu", "target": {"averageUtilization": 80}}},
+    {"type": "Pods", "pods": {"metric": {"name": "q"}, "target": {"averageValue": "30"}}},
+    {"type": "Object", "object": {"metric": {"name": "r"}, "target": {"value": "2k"}}},
+]
+FOUND = [{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 41}}}]
+SUBJECTS = [
+    {"kind": "User", "name": "ann"}, {"kind": "Group", "name": "dev"},
+    {"kind": "User", "name": "b"}, {"kind": "ServiceAccount", "namespace": "x", "name": "robot"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "obj", "expected"), [
+    ("resourcequotas", {"status": {
+        "hard": {"limits.cpu": "4", "requests.cpu": "2", "pods": "10"}, "used": {"pods": "3"},
+    }}, ["one", "pods: 3/10, requests.cpu: 0/2", "limits.cpu: 0/4", "<unknown>"]),
+    ("horizontalpodautoscalers.autoscaling", {
+        "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "metrics": METRICS[:2],
+                 "minReplicas": 2, "maxReplicas": 9},
+        "status": {"currentReplicas": 3, "currentMetrics": FOUND},
+    }, ["one", "Deployment/web", "cpu: 41%/80%, <unknown>/30", "2", 9, 3, "<unknown>"]),
+    ("horizontalpodautoscalers.autoscaling", {
+        "spec": {"scaleTargetRef": {"kind": "A", "name": "b"}, "metrics": METRICS},
+    }, ["one", "A/b", "cpu: <unknown>/80%, <unknown>/30 + 1 more...", "<unset>", 0, 0,
+        "<unknown>"]),
+    ("mutatingwebhookconfigurations.admissionregistration.k8s.io", {"webhooks": [{}, {}]},
+     ["one", 2, "<unknown>"]),
+    ("controllerrevisions.apps", {"revision": 4, "metadata": {"name": "one", "ownerReferences": [
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "controller": True}]}},
+     ["one", "daemonset.apps/d", 4, "<unknown>"]),
+    ("ingressclasses.networking.k8s.io", {"spec": {"controller": "c/i", "parameters": {
+        "kind": "P", "apiGroup": "g", "name": "n"}}}, ["one", "c/i", "P.g/n", "<unknown>"]),
+    ("priorityclasses.scheduling.k8s.io", {"value": 7, "preemptionPolicy": "Never"},
+     ["one", 7, False, "<unknown>", "Never"]),
+    ("rolebindings.rbac.authorization.k8s.io",
+     {"roleRef": {"kind": "Role", "name": "r"}, "subjects": SUBJECTS},
+     ["one", "Role/r", "<unknown>", "ann, b", "dev", "x/robot"]),
+    ("podtemplates", {"template": {"metadata": {"labels": {"b": "2", "a": "1"}}, "spec": {
+        "containers": [{"name": "c", "image": "i"}, {"name": "d", "image": "j"}]}}},
+     ["one", "c,d", "i,j", "a=1,b=2"]),
+    ("limitranges", {}, ["one", "<unknown>"]),
+])  # fmt: skip
+def test_rows_of_what_is_listed_less_often(key: str, obj: Any, expected: list[Any]) -> None:
+    shown = printing.columns_of(key)
+    found = printing.cells(shown, {"metadata": {"name": "one"}} | obj)
+    assert found == expected
+    assert len(found) == len(shown)
+
+
+def test_every_built_in_resource_has_the_columns_of_the_server() -> None:
+    """Only these are shown by name and age alone there, too."""
+    plain = [kind.key for kind in builtin() if len(printing.columns(kind)) == 2]
+    assert set(plain) <= {
+        "limitranges", "clusterroles.rbac.authorization.k8s.io",
+        "roles.rbac.authorization.k8s.io", "customresourcedefinitions.apiextensions.k8s.io",
+    }  # fmt: skip

@@ -211,9 +211,12 @@ class Walk:
 
 
 def token(state: State, version: int, last: str, prefix: str | None) -> str:
-    """That goes on with this very state, in whichever server process is asked."""
-    instance, generation = state.at
-    return tokens.encode(version, last.removeprefix(prefix or ""), f"{instance:x}.{generation}")
+    """That goes on with this very state, in whichever server process is asked.
+
+    Where it is of no generation, the version says it all: versions rise strictly then.
+    """
+    exactly = "" if state.at is None else f"{state.at[0]:x}.{state.at[1]}"
+    return tokens.encode(version, last.removeprefix(prefix or ""), exactly)
 
 
 def generation_of(found: tokens.Token) -> tuple[int, int] | None:

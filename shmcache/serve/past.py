@@ -17,10 +17,11 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shmcache.errors import Lapped, ShmCacheError
+from shmcache.errors import Lapped, ShmCacheError, StaleObjectError
+from shmcache.serve.watch_told import number_of
 
 if TYPE_CHECKING:
-    from shmcache._hot import Root, View
+    from shmcache._hot import Delta, Root, View
 
 MOST = 8
 SECONDS = 300.0
@@ -38,7 +39,8 @@ class State(NamedTuple):
     number: int
     """Of the resource."""
     version: str
-    at: Key
+    at: Key | None
+    """None: a version within a generation, or one that no generation was told of."""
     changed: dict[str, View | None]
     """Key -> the object as it was, or None where there was none; empty for the root's own state."""
 
@@ -88,13 +90,16 @@ class Past:
         changed = undone(latest, number, generation)
         return None if changed is None else State(latest, number, version, key, changed)
 
-    def of_version(self, number: int, version: str) -> State | None:
-        """A kept state in which the resource was at exactly this version."""
+    def of_version(self, latest: State, version: str) -> State | None:
+        """The state of exactly this version; None where nobody knows it any more."""
         self.tidy()
         for root, _ in reversed(self._kept.values()):
-            if root.valid and _version(root, number) == version:
-                return state_of(root, number, version)
-        return None
+            if root.valid and _version(root, latest.number) == version:
+                return state_of(root, latest.number, version)
+        changed = undone_to_version(latest.root, latest.number, number_of(version))
+        if changed is None:
+            return None
+        return State(latest.root, latest.number, version, None, changed)
 
 
 def _version(root: Root, number: int) -> str | None:
@@ -114,6 +119,35 @@ def undone(root: Root, number: int, generation: int) -> dict[str, View | None] |
         return None if position is None else _put_back(root, number, position)
     except Lapped:
         return None
+
+
+def undone_to_version(root: Root, number: int, version: int) -> dict[str, View | None] | None:
+    """undone(), to what the resource was at a version: W1 of watch_history.py; None: nobody knows.
+
+    Everything in the window that is told as it happened is looked at: only where versions rise
+    strictly can a version be told from the next one.
+    """
+    record = root.record(number)
+    if record["marks"] or not 0 <= version <= number_of(record["version"]):
+        return None  # namespaces with versions of their own; a version that is none, or to come
+    position, floor = max(root.tail, record["unbroken"]), number_of(record["listed"])
+    if root.tail > record["unbroken"]:
+        floor = -1  # what has left the window was before the first that is there
+    changed: dict[str, View | None] = {}
+    try:
+        last = floor
+        while position < root.head:
+            deltas, position = root.take(position, TAKE, [number])
+            for delta in deltas:
+                found = number_of(delta.version)
+                if delta.key is None or delta.kind == "RELIST" or found <= last:
+                    return None
+                floor, last = (found - 1 if floor < 0 else floor), found
+                if found > version and not _put_one_back(changed, delta):
+                    return None
+    except (Lapped, StaleObjectError):
+        return None
+    return changed if 0 <= floor <= version else None
 
 
 def _first_after(root: Root, generation: int) -> int | None:
@@ -141,8 +175,15 @@ def _put_back(root: Root, number: int, position: int) -> dict[str, View | None] 
         for delta in deltas:
             if delta.kind == "RELIST" or delta.key is None:
                 return None
-            if delta.key not in changed:
-                changed[delta.key] = delta.old
-                if delta.old is None and delta.kind != "ADDED":
-                    return None
+            if not _put_one_back(changed, delta):
+                return None
     return changed
+
+
+def _put_one_back(changed: dict[str, View | None], delta: Delta) -> bool:
+    """Whether it is known what the object was before."""
+    assert delta.key is not None
+    if delta.key in changed:
+        return True
+    changed[delta.key] = delta.old
+    return delta.old is not None or delta.kind == "ADDED"

@@ -115,7 +115,7 @@ def _state(
     legacy = not asked.resource_version_match and asked.limit > 0 and wanted > 0
     if (asked.resource_version_match != validation.EXACT and not legacy) or str(wanted) == version:
         return latest, None
-    found = server.past.of_version(number, str(wanted))
+    found = server.past.of_version(latest, str(wanted))
     if found is None:
         raise failures.expired(failures.LIST_TOO_OLD)
     return found, None
@@ -133,7 +133,7 @@ def _continued(server: Server, latest: State, text: str) -> tuple[State, str]:
     elif version == latest.version:
         found = latest
     else:
-        found = server.past.of_version(latest.number, version)
+        found = server.past.of_version(latest, version)
     if found is None:
         again = tokens.encode(tokens.LATEST, after)
         raise failures.expired(failures.CONTINUE_TOO_OLD, again)

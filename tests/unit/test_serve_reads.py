@@ -205,8 +205,53 @@ def test_an_exact_version_is_that_one_or_none() -> None:
         asked.apply(pod(77, version=110), "110")
         assert len(asked.names(f"{path}100")) == 40
         assert len(asked.names(f"{path}110")) == 41
-        answer = asked.get(f"{path}105")
+        answer = asked.get(f"{path}99")
         assert (answer.code, answer.json["reason"]) == (410, "Expired")
+
+
+def test_an_exact_version_within_the_window_is_what_was_there_then() -> None:
+    """As the API server, which keeps 5 minutes: whoever asks, whatever was kept."""
+    with serving({"pods": [pod(number) for number in range(6)]}) as asked:
+        was: dict[int, list[tuple[str, str]]] = {}
+        for version in range(101, 140):
+            number, kind = version % 7, version % 3
+            with asked.writer.batch():  # two versions in a generation, and one of nothing
+                if kind:
+                    asked.writer.apply("pods", [pod(number, version=version)])
+                elif f"default/p-{number:04}" in asked.cache["pods"]:
+                    asked.writer.delete("pods", f"default/p-{number:04}", str(version))
+                asked.writer.set_version("pods", str(version))
+            was[version] = named(asked.get(PODS).json["items"])
+        asked.serve.call(asked.serve.server.past.clear)
+        for version, expected in was.items():
+            path = f"{PODS}?resourceVersionMatch=Exact&resourceVersion={version}"
+            answer = asked.get(path)
+            assert (answer.code, named(answer.json["items"])) == (200, expected), version
+            assert answer.json["metadata"]["resourceVersion"] == str(version)
+            first = asked.get(f"{path}&limit=2").json
+            token = first["metadata"].get("continue", "")
+            rest = pages(asked, f"{PODS}?limit=2", token) if token else []
+            paged = [one for page in [first, *rest] for one in page["items"]]
+            assert named(paged) == expected
+        assert asked.get(f"{PODS}?limit=2&resourceVersion=110").json["metadata"][
+            "resourceVersion"] == "110"  # fmt: skip
+        assert asked.get(f"{PODS}?limit=2&resourceVersion=99").code == 410
+
+
+def named(items: list[Any]) -> list[tuple[str, str]]:
+    return [(one["metadata"]["name"], one["metadata"]["resourceVersion"]) for one in items]
+
+
+def test_an_exact_version_inside_of_a_gap_is_refused() -> None:
+    """What a list found is known with what came before it, and not in which order it happened."""
+    with serving({"pods": [pod(number) for number in range(6)]}) as asked:
+        asked.apply(pod(1, version=105), "105")
+        asked.writer.replace("pods", [pod(1, version=105), pod(9, version=108)], version="110")
+        asked.apply(pod(2, version=112), "112")
+        path = f"{PODS}?resourceVersionMatch=Exact&resourceVersion="
+        assert [asked.get(f"{path}{version}").code for version in (105, 107, 109)] == [410] * 3
+        assert asked.names(f"{path}110") == asked.names(f"{path}111") == ["p-0001", "p-0009"]
+        assert asked.names(f"{path}112") == ["p-0001", "p-0002", "p-0009"]
 
 
 def test_a_version_that_does_not_come_is_504() -> None:

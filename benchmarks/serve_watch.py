@@ -5,6 +5,9 @@ own watch them all, take the framing off and count whole lines of the right end.
 CPU time of the server processes. The limit is the loop that any server in Python has to run: the
 same bytes, made already, by one send() to each socket. And: what a watch costs in memory that has
 nothing to tell.
+
+The growth from one process to two has its limit beside it, too: the same loop of send() in one
+process and in two that know nothing of each other, in turns with the servers, and woken as often.
 """
 
 from __future__ import annotations
@@ -41,10 +44,14 @@ AHEAD = 8
 
 def run(quick: bool) -> list[Row]:
     turns, count = (2, 150) if quick else (5, 400)
-    costs: dict[str, list[float]] = {"one": [], "two": [], "burst": [], "limit": []}
+    names = ("one", "two", "burst", "limit", "alone", "apart")
+    costs: dict[str, list[float]] = {name: [] for name in names}
     with contextlib.ExitStack() as stack:
         sides = {number: stack.enter_context(served(number)) for number in (1, 2)}
+        bare = {number: stack.enter_context(unrelated(number)) for number in (1, 2)}
         for _ in range(turns):
+            costs["alone"].append(bare[1].turn(count))
+            costs["apart"].append(bare[2].turn(count))
             costs["one"].append(sides[1].turn(count))
             costs["two"].append(sides[2].turn(count))
             costs["burst"].append(sides[1].turn(count, together=10))
@@ -71,10 +78,11 @@ def _rows(costs: dict[str, list[float]]) -> Iterator[Row]:
         peer="",
     )
     two = statistics.median(costs["two"])
+    bare = statistics.median(b / a for a, b in zip(costs["alone"], costs["apart"], strict=True))
     yield Row(
         question="CPU a delivery with the watches on two processes, to one",
         ours=show_ns(two),
-        peer=f"one process {show_ns(one)}",
+        peer=f"one process {show_ns(one)}; bare send() in two unrelated ones, to one: {bare:.2f}",
         **at_most(GROWS, grown),
     )
 
@@ -231,10 +239,64 @@ def limit(count: int) -> float:
     return spent / (count // 4 * WATCHES)
 
 
-def _drain(pipe: Pipe, port: int) -> None:
+class Bare:
+    """Processes that send an event's bytes to their share of the sockets whenever they are told."""
+
+    def __init__(self, senders: Children) -> None:
+        self._senders = senders
+
+    def turn(self, count: int) -> float:
+        """CPU nanoseconds of one send()."""
+        before = self._cpu()
+        for number in range(count):
+            self._senders.send("send")
+            if number % AHEAD == 0:
+                self._cpu()
+        return (self._cpu() - before) / (count * WATCHES)
+
+    def _cpu(self) -> int:
+        self._senders.send("cpu")
+        return sum(self._senders.receive())
+
+
+@contextlib.contextmanager
+def unrelated(processes: int) -> Iterator[Bare]:
+    """As many processes, each with its share of the readers."""
+    with Children(_send, [(WATCHES // processes,)] * processes) as senders:
+        ports = senders.receive()
+        readers = [(port, WATCHES // processes) for port in ports]
+        with Children(_drain, readers) as drains:
+            drains.receive()
+            senders.send("begin")
+            senders.receive()
+            yield Bare(senders)
+            senders.send("end")
+            drains.receive()
+
+
+def _send(pipe: Pipe, count: int) -> None:
+    """What a server does at the least: wakes, makes the text of one event, sends it to each."""
+    pod = next(iter(objects.pods(1)))
+    listener = socket.create_server(("127.0.0.1", 0), backlog=WATCHES)
+    pipe.answer(listener.getsockname()[1])
+    pipe.next()
+    socks = [listener.accept()[0] for _ in range(count)]
+    pipe.answer("ready")
+    while (what := pipe.next()) != "end":
+        if what == "cpu":
+            pipe.answer(time.process_time_ns())
+            continue
+        line = objects.encode([pod])[0]
+        for sock in socks:
+            sock.send(line)
+    for sock in socks:
+        sock.close()
+
+
+def _drain(pipe: Pipe, port: int, count: int = WATCHES) -> None:
     socks = {
         sock.fileno(): sock
-        for sock in (socket.create_connection(("127.0.0.1", port)) for _ in range(WATCHES))
+        for sock in (socket.create_connection(("127.0.0.1", port)) for _ in range(count))
     }
     pipe.answer("ready")
     poll = select.epoll()

@@ -41,14 +41,6 @@ def frames(lines: Sequence[bytes]) -> bytes:
     return b"".join([websocket.frame(websocket.TEXT, line) for line in lines])
 
 
-def escaped(text: bytes) -> bytes:
-    """With the escapes of Go's encoder."""
-    for raw, instead in framing.ESCAPES:
-        if raw in text:
-            text = text.replace(raw, instead)
-    return text
-
-
 class Form:
     """How one kind's objects are shown. `include` is what rows carry (includeObject)."""
 
@@ -74,8 +66,8 @@ class Form:
         if version is not None and event == watching.DELETED:
             return framing.event(event, self._last(obj, version))
         if self.shape == PARTIAL:
-            return framing.event(event, self._partial(escaped(obj["metadata"].json())))
-        return framing.event(event, self._typed(obj, escaped(obj.json())))
+            return framing.event(event, self._partial(framing.escaped(obj["metadata"].json())))
+        return framing.event(event, self._typed(obj, framing.escaped(obj.json())))
 
     def mark(self, version: str, *, end: bool = False, first: bool = False) -> bytes:
         """A bookmark: everything up to this version was shown. `end`: of the initial events."""
@@ -128,7 +120,7 @@ class Form:
 
 def error(status: dict[str, Any]) -> bytes:
     """The event that tells a failure."""
-    return framing.event(watching.ERROR, escaped(orjson.dumps(status)))
+    return framing.event(watching.ERROR, framing.escaped(orjson.dumps(status)))
 
 
 def _under(obj: dict[str, Any], version: str | None) -> dict[str, Any]:

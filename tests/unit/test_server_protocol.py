@@ -371,3 +371,13 @@ def test_every_built_in_resource_has_the_columns_of_the_server() -> None:
         "limitranges", "clusterroles.rbac.authorization.k8s.io",
         "roles.rbac.authorization.k8s.io", "customresourcedefinitions.apiextensions.k8s.io",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text", ["", "plain", "a<b>&c", "\u2028", "x\u2029\u2028y", "–…\u2027\u202a", "é<"]
+)
+def test_what_go_escapes_is_escaped_and_nothing_else(text: str) -> None:
+    found = framing.encode([text]).decode()
+    assert found == '["' + "".join(
+        f"\\u{ord(char):04x}" if char in "<>&\u2028\u2029" else char for char in text
+    ) + '"]'  # fmt: skip

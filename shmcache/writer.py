@@ -100,9 +100,8 @@ class Writer(Contacts):
         except BaseException:
             self._end(keep=self._published)
             raise
-        logger.info(
-            "cache %s: writing, pid %d%s", self.name, self._pid, self._went_on() and ", going on"
-        )
+        how = ", going on" if self._went_on() else ""
+        logger.info("cache %s: writing, pid %d%s", self.name, self._pid, how)
 
     def _open(self, resources: list[Resource], *, fresh: bool) -> None:
         check(lib.shmc_close_in_child(self._lock_fd), "guarding the writer's lock")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,8 +20,16 @@ EPILOG = """\
 Without a resource the objects are pods made for it. With resources, everything after them is as
 for `shmcache run`: --kubeconfig, --context, --server, -n, -l, --replay FILE ... One reflector is
 started beside whatever runs already, in a directory of its own under /dev/shm, and removed again.
-The peer is what a process does without a shared cache: a dict of dicts, filled by orjson.
-Exit status: 0 measured, 2 usage, 75 not synced in time, else that of `shmcache run`.
+The peer is what a process does without a shared cache: a dict of dicts, filled by orjson. Of the
+reflector everything counts, Python and its modules too; of workers what came on top of those.
+
+  shmcache bench                                       made-up pods
+  shmcache bench --workers 16 pods nodes -n prod       yours, by your kubeconfig
+  shmcache run pods --record pods.rec                  until it is interrupted, and then
+  shmcache bench pods --replay pods.rec                without a cluster
+
+Exit status: 0 measured, 2 usage, 75 not synced in time, 78 no such resource, else that of
+`shmcache run`.
 """
 REST = "what"
 """What takes all the rest of the command line, flags of others too."""
@@ -46,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
     if options.workers < 1 or options.count < 1:
         print("shmcache bench: --workers and --count are at least 1", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, _leave)
     place = tempfile.mkdtemp(prefix="shmcache-bench-", dir=PLACE)
     try:
         return _measured(options, place)
@@ -53,9 +63,15 @@ def run(options: argparse.Namespace) -> int:
         shutil.rmtree(place, ignore_errors=True)
 
 
+def _leave(_signal: int, _frame: object) -> None:
+    """Takes the reflector and its memory along."""
+    sys.exit(128 + signal.SIGTERM)
+
+
 def _measured(options: argparse.Namespace, place: str) -> int:
     if options.what:
-        command = [sys.executable, "-m", "shmcache", "run", "--name", place, *options.what]
+        command = [sys.executable, "-m", "shmcache", "run", "--name", place]
+        command += ["--log-level", "warning", *options.what]
     else:
         command = [*MEASURE, "fill", place, str(options.count)]
     filler = subprocess.Popen(command, stdin=subprocess.PIPE)
@@ -84,12 +100,20 @@ def _await(filler: subprocess.Popen[bytes], place: str) -> int | None:
             with shmcache.attach(place, timeout=0.2) as cache:
                 if all(cache[name].wait_synced(0.2) for name in cache):
                     return None
+                if absent := [name for name in cache if _is_absent(cache[name].status)]:
+                    print(f"shmcache bench: the server has no {', '.join(absent)}", file=sys.stderr)
+                    return 78
         except shmcache.SegmentNotFound:
             pass  # not yet there
         if time.monotonic() > deadline:
             print(f"shmcache bench: not synced within {SYNC_S:.0f} s", file=sys.stderr)
             return 75
     return filler.returncode or 1
+
+
+def _is_absent(status: Any) -> bool:
+    """The server was asked, and has no such resource."""
+    return bool(status.state == "absent" and status.reason)
 
 
 def _asked(what: str, argument: str) -> Found:
@@ -114,7 +138,7 @@ def show(found: Found, out: IO[str]) -> None:
     print(f"\n{'memory':28} {'shmcache':>14} {'a dict in each':>16}", file=out)
     for label, ours, peer in (
         ("shared, once", found["segments"], 0),
-        ("reflector process", found["filler"]["private"], 0),
+        ("reflector, all of it", found["filler"]["private"], 0),
         ("each worker", worker["private"], dicts["private"]),
         (f"all with {workers} workers", shared, workers * dicts["private"]),
     ):

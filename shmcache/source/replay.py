@@ -99,7 +99,10 @@ class ReplaySource:
         if head is not None and head.what == "refused":
             self._tape.take()
             self._wait_for(head)
-            raise SourceFailed(_failure(head))
+            failure = _failure(head)
+            if failure.kind is FailureKind.CANCELLED:  # nobody has cancelled this question
+                failure = Failure(FailureKind.NETWORK, f"{WHAT}: the recorder was told to end")
+            raise SourceFailed(failure)
 
     def _wait_for(self, record: Record) -> None:
         if self._cancelled.is_set() or self._pace.until(record):
@@ -128,7 +131,9 @@ class ReplaySource:
             elif head.what == "garbage":
                 yield [Item(GARBAGE, "", None, None, None, None, str(head.value).encode("latin-1"))]
             elif head.what == "failed":
-                raise SourceFailed(_failure(head))
+                failure = _failure(head)
+                if failure.kind is not FailureKind.CANCELLED:  # else the recorder was told to end
+                    raise SourceFailed(failure)
             else:
                 return head
         if self._tape.head is not None:

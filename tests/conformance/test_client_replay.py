@@ -80,6 +80,35 @@ def test_failures_come_again_where_they_were(tmp_path: Path) -> None:
     assert FailureKind.ENDED is second.failure.kind
 
 
+def test_the_end_of_the_recorder_is_silence_and_cancels_nobody(tmp_path: Path) -> None:
+    path, clock = tmp_path / "recording", Clock()
+    recording = Recording(str(path))
+    with Wire(chunked(events("a"), end=False), answer(b"", "500 Oh")) as wire:
+        source = RecordedSource(source_of(wire.url), recording)
+        first, second = watch_of(source), watch_of(source)
+    recording.close()
+    assert first.failure is not None
+    assert second.failure is not None
+    text = path.read_text()
+    for failure in (first.failure, second.failure):  # as if it had been told to end then
+        assert f'"kind":"{failure.kind.value}"' in text
+        text = text.replace(f'"kind":"{failure.kind.value}"', '"kind":"cancelled"')
+    path.write_text(text)
+    whole = text.splitlines(keepends=True)
+    path.write_text("".join(whole[:-2]))  # without the second question
+
+    replay = ReplaySource(str(path), clock=clock, wait=clock.wait)
+    again = watch_of(replay)
+
+    assert first.items == again.items
+    assert again.failure is None
+    assert clock.waits[-1] > 0
+    path.write_text("".join(whole[-2:]))
+    refused = watch_of(ReplaySource(str(path))).failure
+    assert refused is not None
+    assert FailureKind.NETWORK is refused.kind
+
+
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_a_recording_cut_at_any_byte_has_whole_lines(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"recording{suffix}"

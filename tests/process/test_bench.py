@@ -73,6 +73,15 @@ def test_what_run_refuses_is_its_own_to_say() -> None:
     assert "/does/not/exist" in answer.stderr
 
 
+def test_a_resource_that_is_not_there_is_waited_for_by_nobody() -> None:
+    before = places()
+    with ApiServer() as server:
+        answer = bench("podz", "--server", server.url)
+    assert answer.returncode == 78
+    assert "the server has no podz" in answer.stderr
+    eventually(lambda: places() <= before, "something is left")
+
+
 def test_no_workers_are_refused() -> None:
     answer = bench("--workers", "0")
     assert answer.returncode == 2

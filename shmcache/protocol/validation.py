@@ -16,6 +16,9 @@ NOT_OLDER = "NotOlderThan"
 FORBIDDEN = "FieldValueForbidden"
 FALSE = frozenset({"0", "false"})
 MOST = (1 << 64) - 1
+MOST_SIGNED = (1 << 63) - 1
+LONGEST = 200
+"""Digits: longer numbers are not even made."""
 
 
 def parse_options(query: Mapping[str, str], *, watch_list: bool = True) -> ListOptions:
@@ -35,7 +38,7 @@ def numeric(version: str) -> int:
         return 0
     if not (version.isascii() and version.isdigit()):
         _refuse_version(version, "invalid syntax")
-    if int(version) > MOST:
+    if len(version) > LONGEST or int(version) > MOST:
         _refuse_version(version, "value out of range")
     return int(version)
 
@@ -66,6 +69,8 @@ def _number(text: str) -> int:
     digits = text[1:] if text[:1] in {"+", "-"} else text
     if not (digits.isascii() and digits.isdigit()):
         raise failures.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    if len(text) > LONGEST or not -MOST_SIGNED - 1 <= int(text) <= MOST_SIGNED:
+        raise failures.bad_request(f'strconv.ParseInt: parsing "{text}": value out of range')
     return int(text)
 
 

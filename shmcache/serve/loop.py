@@ -212,22 +212,31 @@ class Task:
 
     def step(self) -> None:
         """Runs on; calls `done` with what the coroutine returned or raised."""
-        if self._coroutine is None:
+        coroutine = self._coroutine
+        if coroutine is None:
             return  # cancelled meanwhile
         try:
-            pending: Pending[Any] = self._coroutine.send(None)
+            pending: Pending[Any] = coroutine.send(None)
         except StopIteration as end:
             value, error = end.value, None
         except Exception as raised:  # noqa: BLE001 - given to done(), which says what becomes of it
             value, error = None, raised
         else:
-            pending.then(self.step)
+            if self._coroutine is None:
+                coroutine.close()  # it has cancelled itself
+            else:
+                pending.then(self.step)
             return
-        self._coroutine = None
-        self._done(value, error)
+        cancelled, self._coroutine = self._coroutine is None, None
+        if error is not None or not cancelled:
+            self._done(value, error)
 
     def cancel(self) -> None:
-        """It ends where it waits (its `finally` runs), and `done` is not called. Idempotent."""
+        """It ends where it waits (its `finally` runs), and `done` is not called. Idempotent.
+
+        Also from within, when its own client turns out to be gone: then it ends where it waits
+        next, and `done` is called with an error alone.
+        """
         coroutine, self._coroutine = self._coroutine, None
-        if coroutine is not None:
+        if coroutine is not None and not coroutine.cr_running:
             coroutine.close()

@@ -32,9 +32,10 @@ NAMES = st.sampled_from(
      "includeObject", "verbose", "timeout"]
 )  # fmt: skip
 TOKEN = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAwLCJzdGFydCI6Ii9hXHUwMDAwIn0"  # noqa: S105
+MOST = str((1 << 63) - 1)
 VALUES = st.one_of(
     st.sampled_from(
-        ["", "0", "1", "-1", "100", "101", "99999999999999999999", "true", "Exact",
+        ["", "0", "1", "-1", "100", "101", "99999999999999999999", MOST, "true", "Exact",
          "NotOlderThan", "a=b", "a in (b,c)", "!a", "a>1", "spec.nodeName=node-1",
          "metadata.name=p-0001", "metadata.namespace!=x", "x" * 9000, TOKEN, TOKEN[:-3],
          "Object", "None", "+", "%", "%zz"]

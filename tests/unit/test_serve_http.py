@@ -10,6 +10,7 @@ import pytest
 from served import Asked, pod, serving
 
 from shmcache.serve.limits import Limits
+from shmcache.serve.loop import Pending, Task
 from shmcache.serve.server import Serving
 
 POD = b"/api/v1/namespaces/default/pods/p-0001"
@@ -287,3 +288,42 @@ def broken(asked: Asked) -> None:
     with socket.create_connection(("127.0.0.1", asked.serve.port)) as sock:
         sock.sendall(b"GET / HT")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def test_a_request_that_closes_its_own_connection_is_no_error() -> None:
+    """A refused WebSocket ends the connection while its request is still being answered."""
+    watch = b"GET /api/v1/pods?watch=1 HTTP/1.1\r\nHost: localhost\r\n"
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    with serving(PODS) as asked:
+        assert code(asked.raw(watch + upgrade)) in {400, 403}
+        assert code(asked.raw(GET + b"Connection: close\r\n\r\n")) == 200
+        assert asked.serve.server.stats.errors == 0
+
+
+def test_a_coroutine_may_cancel_itself() -> None:
+    ended: list[object] = []
+    told: list[object] = []
+    waiting: Pending[None] = Pending()
+
+    async def work(*, waits: bool, fails: bool) -> str:
+        task.cancel()
+        task.cancel()
+        try:
+            if waits:
+                await waiting
+            if fails:
+                raise LookupError
+            return "answer"
+        finally:
+            ended.append((waits, fails))
+
+    def done(value: object, error: BaseException | None) -> None:
+        told.append((value, type(error)))
+
+    for waits, fails in ((False, False), (True, False), (False, True)):
+        task = Task(work(waits=waits, fails=fails), done)
+        task.step()
+    waiting.give(None)
+
+    assert ended == [(False, False), (True, False), (False, True)]
+    assert told == [(None, LookupError)]

@@ -315,6 +315,17 @@ def test_strategic_merge(obj: Json, patch: Json, merged: Json) -> None:
     assert strategic_merge(obj, patch) == merged
 
 
+@pytest.mark.parametrize("text", ["9223372036854775808", "-9223372036854775809", "9" * 5000])
+@pytest.mark.parametrize("name", ["limit", "timeoutSeconds", "resourceVersion"])
+def test_a_number_that_does_not_fit_is_refused(name: str, text: str) -> None:
+    if name == "resourceVersion" and len(text) < 100:
+        text = "18446744073709551616"
+    with pytest.raises(Failure, match="value out of range") as refused:
+        validation.parse_options({name: text})
+    assert refused.value.code == 400
+    assert validation.parse_options({"limit": str((1 << 63) - 1)}).limit == (1 << 63) - 1
+
+
 METRICS = [
     {"type": "Resource", "resource": {"name": "cpu", "target": {"averageUtilization": 80}}},
     {"type": "Pods", "pods": {"metric": {"name": "q"}, "target": {"averageValue": "30"}}},

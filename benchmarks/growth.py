@@ -68,6 +68,8 @@ class Side:
             writer.apply_items(RESOURCE, items)
             self._dict |= {item.key: item.raw for item in items}
         self.took = time.monotonic() - start
+        stats = writer.stats()
+        self.each = (stats["value_bytes"] + stats["tree_bytes"]) / size  # bytes of an object
 
     def gets(self, count: int) -> Iterator[tuple[str, Any]]:
         keys = [_key(number) for number in self._random.choices(range(self.size), k=count)]
@@ -149,13 +151,14 @@ def _relative(
         "get of a dict": ratio_of(gets[f"dict {side.name}"], gets[f"dict {first.name}"]),
         "commit": ratio_of(commits[side.name], commits[first.name]),
         "snapshot": ratio_of(snapshots[side.name], snapshots[first.name]),
+        "data of an object": side.each / first.each,
     }
     return Row(
         question=f"{side.name} objects",
         ours=f"get {show_ns(gets[f'get {side.name}'].ns)}, commit "
         f"{show_ns(commits[side.name].ns)}, snapshot {show_ns(snapshots[side.name].ns)}",
         peer=f"dict {show_ns(gets[f'dict {side.name}'].ns)}",
-        note=f"high water {show_bytes(side.high_water())}, filled in {side.took:.1f} s",
+        note=f"{show_bytes(side.each)} of data an object, high water {show_bytes(side.high_water())}, filled in {side.took:.1f} s",
         data={"objects": side.size, "relative": relative},
     )
 

@@ -198,17 +198,11 @@ inline futex_wake_all()
     }
 }
 
-inline may_die()
-{
 #if TAKEOVER > 0
-    if
-    :: died < TAKEOVER -> goto takeover
-    :: true
-    fi
+#define MAY_DIE if :: died < TAKEOVER -> goto takeover :: true fi;
 #else
-    skip
+#define MAY_DIE /* no step either */
 #endif
-}
 
 inline shmc_post()
 {
@@ -223,7 +217,7 @@ inline shmc_post()
         fi
     }
     count_up(); /* F4; two at once may leave the bell on: one vain ring */
-    may_die();
+    MAY_DIE
 wake:
 #ifndef WAKE_FIRST
     futex_wake_all()
@@ -256,7 +250,7 @@ end_publish:
 #endif
         store(LATEST, latest + 1)
     }
-    may_die();
+    MAY_DIE
     atomic { /* shmc_seats_wake() */
 #ifndef NO_WRITER_FENCE
         fence(); /* F2 */

@@ -578,7 +578,8 @@ static struct shmc_page *page_at(const struct shmc_arena *arena, shmc_offset blo
     return &arena->pages[number - arena->first_page];
 }
 
-uint64_t *shmc_arena_claimed(const struct shmc_arena *arena, shmc_offset block)
+/* Where a block's meta is, if there can be a block. */
+static inline uint64_t *meta_at(const struct shmc_arena *arena, shmc_offset block)
 {
     const struct shmc_page *page = page_at(arena, block);
     const uint32_t in_page = (uint32_t)(block % SHMC_PAGE);
@@ -593,7 +594,22 @@ uint64_t *shmc_arena_claimed(const struct shmc_arena *arena, shmc_offset block)
     } else if (in_page != 0) {
         return NULL;
     }
-    return (uint32_t)page->meta[slot] == SHMC_META_FREE ? NULL : &page->meta[slot];
+    return &page->meta[slot];
+}
+
+uint64_t *shmc_arena_claimed(const struct shmc_arena *arena, shmc_offset block)
+{
+    uint64_t *meta = meta_at(arena, block);
+
+    return meta == NULL || (uint32_t)*meta == SHMC_META_FREE ? NULL : meta;
+}
+
+void shmc_arena_fetch(const struct shmc_arena *arena, shmc_offset block)
+{
+    const uint64_t *meta = meta_at(arena, block);
+
+    if (meta != NULL)
+        __builtin_prefetch(meta, 1);
 }
 
 enum shmc_status shmc_arena_claim(struct shmc_arena *arena, shmc_offset block, uint64_t size,

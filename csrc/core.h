@@ -371,6 +371,8 @@ enum shmc_status shmc_arena_adopt(struct shmc_arena *arena, uint64_t high_water)
 enum shmc_status shmc_arena_claim(struct shmc_arena *arena, shmc_offset block, uint64_t size,
                                   uint64_t meta);
 uint64_t *shmc_arena_claimed(const struct shmc_arena *arena, shmc_offset block);
+/* Asks for what claimed() is about to look at. The offset may be anything. */
+void shmc_arena_fetch(const struct shmc_arena *arena, shmc_offset block);
 enum shmc_status shmc_arena_settle(struct shmc_arena *arena, struct shmc_chain *left);
 
 /* Before a batch begins: births stay countable in their bits (A6). */

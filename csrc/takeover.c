@@ -185,6 +185,7 @@ static enum shmc_status walk_all(struct shmc_writer *writer, char *what, size_t 
     takeover->walk = (struct shmc_walk){.span = &takeover->span,
                                         .instance = writer->super->instance,
                                         .word = shmc_adopt_word,
+                                        .ahead = shmc_adopt_ahead,
                                         .node = shmc_adopt_node,
                                         .what = what,
                                         .what_size = what_size};

@@ -44,6 +44,8 @@ static inline bool refuse(struct takeover *takeover, enum shmc_status status, co
 
 /* A word, and all that it leads to. */
 bool shmc_adopt_word(struct shmc_walk *walk, shmc_word word);
+/* Asks for what it will look at first. */
+void shmc_adopt_ahead(struct shmc_walk *walk, shmc_word word);
 /* The same of a word that must be a string; `what`: if it is none. */
 bool shmc_adopt_string(struct takeover *takeover, shmc_word word, const char *what);
 /* A node, record, catalogue or contact: one parent each, count 0. */

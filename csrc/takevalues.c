@@ -59,6 +59,21 @@ static bool claim(struct takeover *takeover, shmc_offset block, uint64_t size, u
     return status == SHMC_OK || refuse(takeover, status, "a block lies in another one", block);
 }
 
+static void fetch_meta(const struct takeover *takeover, shmc_word word)
+{
+    if (shmc_is_block(word))
+        shmc_arena_fetch(&takeover->writer->arena, shmc_block_of(word));
+}
+
+void shmc_adopt_ahead(struct shmc_walk *walk, shmc_word word)
+{
+    const struct takeover *takeover = of(walk);
+
+    if (shmc_is_block(word))
+        shmc_fetch(&takeover->span, shmc_block_of(word));
+    fetch_meta(takeover, word);
+}
+
 /* Its children are visited before anything else. */
 static bool push(struct takeover *takeover, shmc_offset block, shmc_offset words, uint64_t count)
 {
@@ -66,6 +81,8 @@ static bool push(struct takeover *takeover, shmc_offset block, shmc_offset words
         return refuse(takeover, SHMC_CORRUPT, "a value that is nested too deep", block);
     takeover->visits[takeover->depth++] = (struct visit){block, words, count};
     shmc_fetch_ahead(&takeover->span, words, count);
+    for (uint64_t i = 0; i < count && i < 32; i++)
+        fetch_meta(takeover, shmc_load_at(&takeover->span, words + i * 8));
     return true;
 }
 

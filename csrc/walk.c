@@ -18,6 +18,8 @@
 #include "walk.h"
 #include "writer.h"
 
+#define AHEAD 4u /* entries between asking for what a word leads to, and looking at it */
+
 bool shmc_walk_fail(struct shmc_walk *walk, const char *format, ...)
 {
     va_list arguments;
@@ -133,12 +135,21 @@ static bool entry_key(struct tree *tree, const struct shmc_node *node, uint32_t 
     return true;
 }
 
+/* The words of an entry that is a few entries away: each leads to memory that is cold. */
+static void fetch_entry(const struct tree *tree, const struct shmc_node *node, uint32_t index)
+{
+    for (uint32_t column = 1; index < node->count && column < node->columns; column++)
+        tree->walk->ahead(tree->walk, shmc_node_word(tree->walk->span, node, column, index));
+}
+
 static bool walk_leaf(struct tree *tree, const struct shmc_node *node)
 {
     const struct shmc_span *span = tree->walk->span;
     struct shmc_node_key key;
 
     for (uint32_t i = 0; i < node->count; i++, tree->last = key) {
+        if (tree->walk->ahead != NULL)
+            fetch_entry(tree, node, i + AHEAD);
         if (!entry_key(tree, node, i, &key))
             return false;
         const bool after = i > 0 && shmc_node_word(span, node, 0, i - 1) <

@@ -16,6 +16,8 @@ struct shmc_walk {
     uint64_t generation; /* of the root: nothing it reaches is younger */
     /* A word that an entry of a tree holds, once for each time that it does. */
     bool (*word)(struct shmc_walk *walk, shmc_word word);
+    /* Asks for the memory that a word() to come will look at; may be NULL. */
+    void (*ahead)(struct shmc_walk *walk, shmc_word word);
     /* A node that lies in the span with `size` bytes, before anything in it is believed. */
     bool (*node)(struct shmc_walk *walk, shmc_offset node, uint64_t size);
     char *what; /* of the first fault */

@@ -94,10 +94,20 @@ static void batch(void)
     core_commit(&core);
 }
 
+/* What a writer with another configuration does to what it found. */
+static void reshape(void)
+{
+    core_begin(&core);
+    CHECK_EQUAL(SHMC_OK, shmc_drop_index(core.writer, resource("things"), "labels", 6));
+    CHECK_EQUAL(SHMC_OK, shmc_retire_resource(core.writer, resource("others")));
+    core_commit(&core);
+}
+
 static uint64_t digest(void)
 {
     const struct shmc_span *span = shmc_writer_span(core.writer);
-    uint64_t found = core.writer->resource_count * 31 + core.writer->resources[0].state;
+    uint64_t found = core.writer->resource_count * 31 + core.writer->resources[0].state * 7 +
+                     core.writer->resources[1].state;
     struct shmc_cursor cursor;
     struct shmc_entry entry;
     char text[2000];
@@ -200,6 +210,7 @@ int main(void)
     core_commit(&core);
     share();
     test_death_at_every_store("batch", batch, true);
+    test_death_at_every_store("reshaping", reshape, true);
     test_death_at_every_store("tending", tend, false);
     test_death_at_every_store("takeover", take_over_once_more, false);
     core_check_nothing_leaked(&core);

@@ -158,7 +158,8 @@ def _relative(
         ours=f"get {show_ns(gets[f'get {side.name}'].ns)}, commit "
         f"{show_ns(commits[side.name].ns)}, snapshot {show_ns(snapshots[side.name].ns)}",
         peer=f"dict {show_ns(gets[f'dict {side.name}'].ns)}",
-        note=f"{show_bytes(side.each)} of data an object, high water {show_bytes(side.high_water())}, filled in {side.took:.1f} s",
+        note=f"{show_bytes(side.each)} of data an object, high water "
+        f"{show_bytes(side.high_water())}, filled in {side.took:.1f} s",
         data={"objects": side.size, "relative": relative},
     )
 

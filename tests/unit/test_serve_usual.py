@@ -3,6 +3,7 @@
 import contextlib
 import re
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,11 +56,11 @@ class Spied:
 
     def _await_buffered(self) -> None:
         """Until the server holds the first piece."""
-        server = self.asked.serve.server
+        server, deadline = self.asked.serve.server, time.monotonic() + 30
         while not self.asked.serve.call(
             lambda: any(one._incoming.buffer for one in server.connections)
         ):
-            pass
+            assert time.monotonic() < deadline
 
 
 def read_one(sock: socket.socket, *, bodyless: bool = False) -> bytes:

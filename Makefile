@@ -45,7 +45,7 @@ OUT ?= build/$(VARIANT)
 CORE_OBJECTS := $(patsubst csrc/%.c,$(OUT)/core/%.o,$(CORE))
 SHARED_OBJECTS := $(patsubst tests/c/%.c,$(OUT)/shared/%.o,$(C_SHARED))
 
-.PHONY: help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz queue-campaign bench demo packages matrix stress clean
+.PHONY: help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz queue-campaign memory-limit bench demo packages matrix stress clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -196,6 +196,9 @@ KILLS ?= --kills 2000
 
 kills: build ## writers and readers killed and stopped at random instants under load; SEED=, KILLS="--kills 200"
 	cd tests/process && PYTHONPATH=../.. $(abspath $(PY)) kills.py $(KILLS)
+
+memory-limit: build ## a writer in a cgroup of its own, up to its limit and beyond: needs root
+	cd tests/process && PYTHONPATH=../.. $(abspath $(PY)) memory_limit.py
 
 bench: build ## the figures of benchmarks/README.md
 	$(PY) -m pip install -q -e '.[bench]'

@@ -5,7 +5,8 @@
  * the map. What lies between the file's end and the map's end is address space only:
  * touching it is SIGBUS. Who reads or writes therefore stays below file_size, and
  * file_size rises only after posix_fallocate() has put memory behind the bytes: a
- * full /dev/shm is an error here and never a signal later.
+ * full /dev/shm is an error here and never a signal later. The limits of cgroups are looked at
+ * before (limits.c): there the kernel knows no error, it kills.
  *
  * Locks belong to the open file description (F_OFD_*), not to the process: the kernel
  * drops them when the last descriptor of the description is closed, however the
@@ -86,6 +87,7 @@ enum shmc_status shmc_segment_map(int fd, uint64_t max_size, int writable,
     segment->file_size = size < max_size ? size : max_size;
     segment->fd = fd;
     segment->writable = writable != 0;
+    segment->limits = NULL;
     return SHMC_OK;
 }
 
@@ -136,6 +138,11 @@ enum shmc_status shmc_segment_extend(struct shmc_segment *segment, uint64_t size
         return SHMC_INVALID;
     if (size > segment->max_size)
         return SHMC_FULL;
+    if (segment->limits != NULL &&
+        !shmc_limits_allow(segment->limits, size - segment->file_size)) {
+        errno = ENOMEM;
+        return SHMC_NO_SPACE;
+    }
     const int error = allocate(segment->fd, segment->file_size, size);
     if (error != 0) {
         /* Nobody was told of the bytes behind file_size: give them back. */

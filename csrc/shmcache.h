@@ -30,7 +30,7 @@ enum shmc_status {
     SHMC_NOT_FOUND,   /* no such key, resource or index */
     SHMC_STALE,       /* the generation is no longer valid: its pin was revoked */
     SHMC_FULL,        /* the arena's maximum is reached */
-    SHMC_NO_SPACE,    /* the file system behind the segment is full (errno kept) */
+    SHMC_NO_SPACE,    /* no memory for more of the segment: its file system, a cgroup (errno kept) */
     SHMC_NO_MEMORY,   /* the handle's heap refused */
     SHMC_BUSY,        /* held by another process: the writer's lock, a batch, all seats */
     SHMC_FENCED,      /* another writer took over: this one must stop */
@@ -46,6 +46,19 @@ enum shmc_status {
 
 const char *shmc_status_text(enum shmc_status status);
 
+/* ---- limits.c: what the cgroups of this process leave it ------------------------- */
+
+struct shmc_limits {
+    const char *groups; /* a line for each: '1' or '2', the version, and its directory */
+    uint64_t asked;     /* of the last refusal: what for, */
+    uint64_t needed;    /* the same and the margin that is kept, */
+    uint64_t limit, used;
+    uint32_t refused;   /* and by which line, from 1 on; 0: none */
+};
+
+/* Whether all of them let us have `wanted` bytes more. */
+bool shmc_limits_allow(struct shmc_limits *limits, uint64_t wanted);
+
 /* ---- segment.c: the only mapping ------------------------------------------------ */
 
 struct shmc_segment {
@@ -54,12 +67,14 @@ struct shmc_segment {
     uint64_t file_size; /* bytes with memory behind them */
     int fd;
     int writable;
+    struct shmc_limits *limits; /* asked before it grows; NULL after mapping: nobody is */
 };
 
 /* Maps `fd` (the caller keeps owning it) over max_size bytes of address space. */
 enum shmc_status shmc_segment_map(int fd, uint64_t max_size, int writable,
                                   struct shmc_segment *segment);
-/* Puts memory behind the bytes up to `size`. NO_SPACE leaves all as before. */
+/* Puts memory behind the bytes up to `size`. NO_SPACE leaves all as before: there is none in the
+ * file system (ENOSPC), or the limits forbid it (ENOMEM). */
 enum shmc_status shmc_segment_extend(struct shmc_segment *segment, uint64_t size);
 void shmc_segment_unmap(struct shmc_segment *segment);
 /* Open-file-description locks on one byte: BUSY if another description holds it. */

@@ -6,6 +6,7 @@ or the exceptions of errors.py. Nothing here keeps state. Every call gives the G
 
 from __future__ import annotations
 
+import errno
 import os
 
 from shmcache import _core, errors
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         """The functions of shmcache.h; statuses are ints."""
 
         shmc_status_text: Callable[[int], Pointer]
+        shmc_limits_allow: Callable[[Pointer, int], bool]
         shmc_segment_map: Callable[[int, int, int, SegmentHandle], int]
         shmc_segment_extend: Callable[[SegmentHandle, int], int]
         shmc_segment_unmap: Callable[[SegmentHandle], None]
@@ -181,8 +183,26 @@ def new_segment() -> SegmentHandle:
 def map_segment(fd: int, size: int, *, writable: bool, doing: str) -> SegmentHandle:
     """Maps `fd` over `size` bytes of address space; the caller keeps owning `fd`."""
     segment = new_segment()
-    check(lib.shmc_segment_map(fd, size, writable, segment), doing)
+    status = lib.shmc_segment_map(fd, size, writable, segment)
+    if status == SYSTEM and ffi.errno == errno.ENOMEM:
+        raise _no_address_space(size, doing)
+    check(status, doing)
     return segment
+
+
+def _no_address_space(size: int, doing: str) -> OSError:
+    from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
+
+    from shmcache.settings import format_size
+
+    limit = getrlimit(RLIMIT_AS)[0]
+    allowed = "unlimited" if limit == RLIM_INFINITY else format_size(limit)
+    return OSError(
+        errno.ENOMEM,
+        f"{doing}: {format_size(size)} of address space are needed, and this process cannot have "
+        f"them (its RLIMIT_AS is {allowed}): raise the limit (ulimit -v; systemd: LimitAS=), or "
+        "start the cache's writer with a smaller arena_max",
+    )
 
 
 class _PidWord:

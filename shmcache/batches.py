@@ -23,6 +23,7 @@ from shmcache.settings import format_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from shmcache.mapping import Owned
     from shmcache.segments import Place
     from shmcache.settings import WriterSettings
 
@@ -33,6 +34,7 @@ class Batches:
     """The writer's handle with its lock, its open batch, and what it says when it fails."""
 
     _handle: _native.WriterHandle | None = None
+    _segments: Owned | None = None
 
     def __init__(self, place: Place, settings: WriterSettings) -> None:
         self.place = place
@@ -160,6 +162,9 @@ class Batches:
 
     def _explained(self, text: str) -> CacheFull:
         """The error of what is full: how much there is, and what to enlarge."""
+        refusal = self._segments.limits.refusal() if self._segments is not None else None
+        if refusal:
+            return CacheFull(f"{text}: {refusal}")
         if self.place.location.room() < _LITTLE_ROOM:
             return self.place.full(_LITTLE_ROOM)
         stats = self._stats()

@@ -111,6 +111,11 @@ class SharedMemory(Directory):
             fd: int = posix_ipc.SharedMemory("/" + name, posix_ipc.O_CREX, mode=0o600).fd
         except posix_ipc.ExistentialError:
             raise FileExistsError(17, "File exists", self.file(name)) from None
+        except OSError as error:
+            if error.errno is None:  # so it is for want of descriptors: EMFILE, ENFILE
+                number = 23 if "system" in str(error) else 24
+                raise OSError(number, os.strerror(number), self.file(name)) from error
+            raise
         os.fchmod(fd, mode)
         return fd
 

@@ -11,10 +11,12 @@ import os
 
 from shmcache import _native
 from shmcache._native import check, ffi, lib
-from shmcache.errors import LayoutMismatch, SegmentNotFound
+from shmcache.errors import CacheFull, LayoutMismatch, SegmentNotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from shmcache.segments import Current, Place
     from shmcache.settings import WriterSettings
 
@@ -59,16 +61,18 @@ def _random_word() -> int:
 class Owned(Segments):
     """What a writer has: both segments mapped for writing, and the settings of its core."""
 
-    __slots__ = ("current", "place", "settings")
+    __slots__ = ("current", "limits", "place", "settings")
 
     def __init__(
         self, place: Place, wanted: WriterSettings, lock_fd: int, current: Current | None = None
     ) -> None:
         """`lock_fd` holds the writer's lock; without `current` the instances are new ones."""
         super().__init__()
+        from shmcache.limits import Limits
         from shmcache.segments import Current, boot_id
 
         self.place = place
+        self.limits = Limits()
         self.settings = ffi.new(
             "struct shmc_writer_settings *",
             {
@@ -83,6 +87,13 @@ class Owned(Segments):
         )
         self.current = current or Current(_random_word(), _random_word(), self.settings.max_size)
         self.settings.instance = self.instance = self.current.data
+
+    def _map_own(self, fd: int, size: int, doing: str) -> _native.SegmentHandle:
+        """Mapped for writing, to grow within the limits."""
+        segment = self._map(fd, size, writable=True, doing=doing)
+        own: Any = segment
+        own.limits = self.limits.handle
+        return segment
 
 
 class Fresh(Owned):
@@ -103,7 +114,7 @@ class Fresh(Owned):
     def _build_data(self, mode: int) -> None:
         doing = f"creating DATA of cache {self.place.name!r}"
         fd = self.place.create("data", self.current.data, mode)
-        self.data = self._map(fd, self.settings.max_size, writable=True, doing=doing)
+        self.data = self._map_own(fd, self.settings.max_size, doing)
         self._extend(self.data, lib.shmc_data_minimum(self.settings), doing)
         check(lib.shmc_data_format(self.data, self.settings), doing)
 
@@ -111,14 +122,15 @@ class Fresh(Owned):
         doing = f"creating SEATS of cache {self.place.name!r}"
         size = lib.shmc_seats_size(count)
         fd = self.place.create("seats", self.current.seats, mode)
-        self.seats = self._map(fd, size, writable=True, doing=doing)
+        self.seats = self._map_own(fd, size, doing)
         self._extend(self.seats, size, doing)
         check(lib.shmc_seats_format(self.seats, count, self.current.seats), doing)
 
     def _extend(self, segment: _native.SegmentHandle, size: int, doing: str) -> None:
         status = lib.shmc_segment_extend(segment, size)
         if status == _native.NO_SPACE:
-            raise self.place.full(size)
+            refusal = self.limits.refusal()
+            raise CacheFull(f"{doing}: {refusal}") if refusal else self.place.full(size)
         check(status, doing)
 
 
@@ -145,10 +157,10 @@ class Inherited(Owned):
         if self.current.max_size != size:
             raise LayoutMismatch(f"{doing}: arena_max was {self.current.max_size}, and is {size}")
         data = self.place.open_own("data", self.current.data, mode)
-        self.data = self._map(data, size, writable=True, doing=doing)
+        self.data = self._map_own(data, size, doing)
         seats = self.place.open_own("seats", self.current.seats, mode)
         wanted = lib.shmc_seats_size(seat_count)
-        self.seats = self._map(seats, wanted, writable=True, doing=doing)
+        self.seats = self._map_own(seats, wanted, doing)
         found = ffi.new("uint64_t *")
         if os.fstat(seats).st_size != wanted:
             raise LayoutMismatch(f"{doing}: it has another number of seats")

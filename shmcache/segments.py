@@ -338,6 +338,10 @@ class Place:
         """Removes instances that were never published, and nothing else. The lock was taken."""
         for instance, kind in ((current.data, "data"), (current.seats, "seats")):
             self.location.unlink(self._instance(instance, kind))
+        self.discard_lock(lock_fd)
+
+    def discard_lock(self, lock_fd: int) -> None:
+        """Removes the file of a lock that was taken for nothing: there is no cache to it."""
         lock = self.stem + ".lock"
         if self.location.identity(self.pointer) is None and (
             self.location.identity(lock) == self.guard(lock_fd)

@@ -92,14 +92,27 @@ class Child:
     def start(self, now: float, close: Iterable[int]) -> None:
         """Starts a process; where there is no room for one, tries again later."""
         try:
-            pid = offspring.fork(self.body, close)
+            pid, self.fd = self._fork(close)
         except OSError as error:
             self.due = now + self._backoff.next(now)
             logger.error("no process can be started: %s", error)  # noqa: TRY400
             return
-        self.fd = os.pidfd_open(pid)  # it cannot be reaped before
         self.pid, self.started, self.due, self.told = pid, now, None, False
         self.starts += 1
+
+    def _fork(self, close: Iterable[int]) -> tuple[int, int]:
+        """A process, and the descriptor of it. Without one it is ended: nobody would look after it.
+
+        It cannot be reaped before we have it.
+        """
+        os.close(os.pidfd_open(os.getpid()))  # where there is none left nothing is begun
+        pid = offspring.fork(self.body, close)
+        try:
+            return pid, os.pidfd_open(pid)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
 
     def send(self, number: int) -> None:
         """A signal; nothing happens if it has ended."""

@@ -485,6 +485,8 @@ class Writer(Contacts):
                 self._handle = None
             if self._segments is not None:
                 self._give_back(self._segments, keep=keep)
+            else:
+                self.place.discard_lock(self._lock_fd)
             lib.shmc_keep_in_child(self._lock_fd)
             os.close(self._lock_fd)
             self._lock_fd = -1

@@ -12,13 +12,15 @@ Exit statuses, as systemd and Kubernetes take them:
     0    drained after a signal
     2    the command line is wrong
     70   a bug ended the process
-    75   something that may pass: another writer has the cache, no room, the cache was taken over
+    75   something that may pass: another writer has the cache, no room, no descriptors, the cache
+         was taken over
     78   the configuration is wrong: the file, the kubeconfig, who may read what
     128+n  ended at once by a second signal n
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -64,6 +66,8 @@ logger = logging.getLogger(__name__)
 
 DRAINED, USAGE, SOFTWARE, TEMPORARY, CONFIGURATION = 0, 2, 70, 75, 78
 DRAIN_SECONDS = 10.0
+_PASSING = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC})
+"""Limits of the process or the machine: its own text says which."""
 
 
 class Signals:
@@ -99,6 +103,12 @@ def run(configuration: Configuration) -> int:
         logger.error("%s", error)  # noqa: TRY400 - the text says what to do
         return CONFIGURATION
     except (BusyError, CacheFull, LayoutMismatch) as error:
+        logger.error("%s", error)  # noqa: TRY400
+        return TEMPORARY
+    except OSError as error:
+        if error.errno not in _PASSING:
+            logger.exception("a bug ends this process")
+            return SOFTWARE
         logger.error("%s", error)  # noqa: TRY400
         return TEMPORARY
     except Exception:

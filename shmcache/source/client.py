@@ -57,31 +57,42 @@ class Server:
         *,
         connect_timeout: float = CONNECT_TIMEOUT,
         now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`now` is the wall clock: credentials say by it until when they hold.
+
+        How long that is is counted by `clock` from then on, whatever becomes of the wall clock.
+        """
         self._load = load
         self._lock = threading.Lock()
         self._access: Access | None = None
+        self._due: float | None = None
         self.documents: discovery.Kept = {}
         """What discovery has read, by path and Accept."""
         self.connect_timeout = connect_timeout
         self.now = now
+        self.clock = clock
         self.agent = user_agent()
 
     def access(self) -> Access:
         """The configuration in force, with credentials that have not expired."""
         with self._lock:
             found = self._access
-            if found is None or (
-                found.expires is not None and found.expires - EXPIRY_MARGIN <= self.now()
-            ):
-                found = self._access = self._load()
+            if found is None or (self._due is not None and self._due <= self.clock()):
+                found = self._read()
             return found
+
+    def _read(self) -> Access:
+        found = self._access = self._load()
+        left = None if found.expires is None else found.expires - EXPIRY_MARGIN - self.now()
+        self._due = None if left is None else self.clock() + left
+        return found
 
     def renewed(self, refused: Access) -> Access:
         """Another configuration than the one that was refused, read once for all who ask."""
         with self._lock:
             if self._access is refused or self._access is None:
-                self._access = self._load()
+                return self._read()
             return self._access
 
 

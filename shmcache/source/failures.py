@@ -105,9 +105,16 @@ def _words(chain: list[BaseException]) -> str:
 def http_failure(
     code: int, headers: Mapping[str, str], body: bytes, *, what: str, now: float
 ) -> Failure:
-    """Of an HTTP answer that is no success. `now` is the wall clock, for a date in Retry-After."""
+    """Of an HTTP answer that is no success.
+
+    A date in Retry-After is compared with the server's own clock, if it says what that is, and else
+    with `now`, the wall clock here.
+    """
     status = Status.parse(code, body)
-    retry_after = parse_retry_after(headers.get("Retry-After"), now=now)
+    theirs = _moment(headers.get("Date", ""))
+    retry_after = parse_retry_after(
+        headers.get("Retry-After"), now=now if theirs is None else theirs
+    )
     if retry_after is None and status.retry_after is not None:
         retry_after = float(status.retry_after)
     words = status.message or status.reason or http.client.responses.get(code, "")
@@ -121,8 +128,14 @@ def parse_retry_after(text: str | None, *, now: float) -> float | None:
     text = text.strip()
     if text.isascii() and text.isdigit():
         return float(text)
+    moment = _moment(text)
+    return None if moment is None else max(0.0, moment - now)
+
+
+def _moment(text: str) -> float | None:
+    """Seconds since the epoch of an HTTP date; None if it is none."""
     try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+        return parsedate_to_datetime(text).timestamp()
     except (ValueError, OverflowError):
         return None
 

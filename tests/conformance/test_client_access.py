@@ -321,15 +321,16 @@ def test_a_credential_plugin_runs_once_and_again_after_a_401(
 def test_a_credential_is_asked_for_again_before_it_expires(
     configure: Configure, plugin: Callable[..., dict[str, Any]]
 ) -> None:
-    now = [1_800_000_000.0]
+    clock, wall = [5000.0], [1_800_000_000.0]
     with Wire(answer(LIST), answer(LIST), answer(LIST)) as wire:
         user = plugin("2027-01-15T08:10:00Z")  # in ten minutes
         server = open_server(ServerSettings(kubeconfig=configure(wire.url, user)))
-        server.now = lambda: now[0]
+        server.now, server.clock = lambda: wall[0], lambda: clock[0]
         source = KubeSource(server, CONFIGMAPS, list_silence=SILENCE)
-        for later in (0.0, 560.0, 20.0):
-            now[0] += later
+        for later, jump in ((0.0, 1e5), (560.0, -1e6), (20.0, 0)):
+            clock[0] += later
             assert list_of(source).failure is None
+            wall[0] += jump  # says nothing about how long it still holds
 
     assert ["Bearer me-1", "Bearer me-1", "Bearer me-2"] == [
         wire.header("Authorization", number)[0] for number in range(3)

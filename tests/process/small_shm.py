@@ -1,0 +1,149 @@
+"""Run in a mount namespace of its own, where /dev/shm has 1 MiB.
+
+small_shm.py      (it is enlarged here, and made small again for each part)
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from workers import PATIENCE, Worker, eventually
+
+import shmcache
+from shmcache.errors import CacheFull
+from shmcache.testing import ApiServer
+
+SHM = "/dev/shm"  # noqa: S108
+ADVICE = (SHM, "free, and", "needed", "remount,size", "--shm-size", "emptyDir")
+
+
+def resize(size: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,size={size}", SHM], check=True)
+
+
+def is_advised(text: str) -> bool:
+    return all(word in text for word in ADVICE)
+
+
+def pod(number: int, size: int) -> dict[str, Any]:
+    notes = {"much": f"{number:04d}" * (size // 4)}
+    return {"metadata": {"name": f"p{number}", "namespace": "prod", "annotations": notes}}
+
+
+# ---- a writer of one's own ---------------------------------------------------------------------
+
+
+def test_a_cache_that_does_not_fit_says_so_and_leaves_nothing() -> None:
+    for _ in range(3):
+        try:
+            shmcache.Writer("large", ["pods"])  # the ring alone has 4 MiB
+        except CacheFull as full:
+            assert is_advised(str(full)), full
+        else:
+            raise AssertionError("4 MiB fit into 1 MiB")
+        assert [] == os.listdir(SHM), os.listdir(SHM)
+
+
+def read(pipe: Any, name: str) -> None:
+    """Another process, attached when there was no room left."""
+    with shmcache.attach(name) as cache:
+        while True:
+            pipe.send(sorted(cache["pods"]))
+            pipe.recv()
+
+
+def test_what_fits_is_served_and_more_when_there_is_room() -> None:
+    with shmcache.Writer("small", ["pods"], ring_slots=64, seats=4) as writer:
+        stored: list[str] = []
+        refused: CacheFull | None = None
+        for number in range(1000):
+            try:
+                writer.put("pods", f"prod/p{number}", pod(number, 8192))
+                stored.append(f"prod/p{number}")
+            except CacheFull as full:
+                refused = full
+                break
+        assert refused is not None
+        assert is_advised(str(refused)), refused
+        assert len(stored) > 20, stored
+        with Worker("fork", read, "small") as reader:
+            assert sorted(stored) == reader.hear()
+            writer.check()
+            resize("8m")
+            writer.put("pods", "prod/late", pod(5000, 200_000))
+            assert sorted([*stored, "prod/late"]) == reader.ask("again")
+        writer.check()
+    assert [] == os.listdir(SHM), os.listdir(SHM)
+
+
+# ---- the reflector -----------------------------------------------------------------------------
+
+
+@contextmanager
+def running(server: ApiServer, directory: str, *more: str) -> Iterator[Any]:
+    config = server.kubeconfig(os.path.join(directory, "kubeconfig"))
+    log = Path(directory, "log")
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "shmcache", "run", "pods", "--kubeconfig", config, *more],
+            stdout=out,
+            stderr=out,
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        if sys.exc_info()[0]:
+            sys.stderr.write(log.read_text())
+
+
+def test_a_reflector_without_room_to_begin_says_so_and_ends(server: ApiServer) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        with running(server, directory) as process:
+            assert process.wait(PATIENCE) == 75, process.returncode
+        text = Path(directory, "log").read_text()
+        assert is_advised(text), text
+        assert "Traceback" not in text, text
+    assert [] == os.listdir(SHM), os.listdir(SHM)
+
+
+def test_a_reflector_goes_on_when_there_is_room_again(server: ApiServer) -> None:
+    for number in range(10):
+        server.create("pods", pod(number, 8192))
+    small = ("--ring-slots", "64", "--seats", "4", "--name", "run")
+    with tempfile.TemporaryDirectory() as directory, running(server, directory, *small) as process:
+        with shmcache.attach("run", timeout=PATIENCE) as cache:
+            pods = cache["pods"]
+            assert pods.wait_synced(PATIENCE)
+            first = sorted(pods)
+            assert len(first) == 10
+            for number in range(10, 14):  # each alone is too much
+                server.create("pods", pod(number, 900_000))
+            eventually(lambda: pods.status.state == "exceeded", "no room is not told")
+            assert is_advised(pods.status.reason) or "cache less" in pods.status.reason
+            assert first == sorted(pods)
+
+            resize("64m")
+            eventually(lambda: len(pods) == 14, "it does not come back")
+            assert pods.wait_for(server.version, PATIENCE)
+            eventually(lambda: pods.status.state == "synced", "it does not say so")
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+
+
+if __name__ == "__main__":
+    test_a_cache_that_does_not_fit_says_so_and_leaves_nothing()
+    test_what_fits_is_served_and_more_when_there_is_room()
+    resize("1m")
+    with ApiServer(seed=1) as started:
+        test_a_reflector_without_room_to_begin_says_so_and_ends(started)
+        test_a_reflector_goes_on_when_there_is_room_again(started)
+    print("good")  # noqa: T201

@@ -77,7 +77,7 @@ class Succession:
             return self._place.current().data
         except (SegmentNotFound, LayoutMismatch):
             return 0
-        except UntrustedSegment as error:
+        except (UntrustedSegment, OSError) as error:
             self._refuse(-1, error)
             return 0
 
@@ -85,17 +85,23 @@ class Succession:
         return named == self._refused and time.monotonic() < self._retry_at
 
     def _refuse(self, named: int, error: Exception) -> None:
-        """The old one is read on: no seat was free, or another build wrote the new one."""
-        if named != self._refused:
-            import logging
+        """The old one is read on: no seat, no descriptor is left, or another build wrote the new.
 
-            logging.getLogger(__name__).warning(
-                "cache %r: the next instance cannot be read yet, the last one goes on: %s",
-                self._place.name,
-                error,
-            )
-        self._refused = named
+        It is told once; later, if there is no descriptor to import that with.
+        """
         self._retry_at = time.monotonic() + _LOOK_SECONDS
+        if named == self._refused:
+            return
+        try:
+            import logging
+        except OSError:
+            return
+        self._refused = named
+        logging.getLogger(__name__).warning(
+            "cache %r: the next instance cannot be read yet, the last one goes on: %s",
+            self._place.name,
+            error,
+        )
 
     def wait(self, old: _hot.Reader, timeout: float | None, unless: Callable[[], bool]) -> bool:
         """Sleeps while nothing can take the place of `old`; False if the time is over."""

@@ -24,6 +24,7 @@ import pytest
 from workers import PATIENCE, Worker, eventually
 
 import shmcache
+from shmcache import states
 from shmcache.locations import SharedMemory
 from shmcache.relay import Relay
 from shmcache.segments import PREFIX, Place
@@ -326,6 +327,34 @@ def test_g44_without_descriptors_everything_fails_clearly_leaks_nothing_and_goes
             assert worker.hear() > 0
 
 
+def read_on_without_descriptors(pipe: Connection, name: str) -> None:
+    with shmcache.attach(name) as cache:
+        pipe.send("attached")
+        pipe.recv()
+        with descriptors_left(0):
+            pipe.send("none left")
+            pipe.recv()
+            for _ in range(3):
+                assert ["a"] == list(cache["pods"])
+                assert not cache.wait(cache.latest, timeout=0.01)
+        eventually(lambda: list(cache["pods"]) == ["b"], "it does not move on")
+        pipe.send("moved on")
+
+
+def test_g44_a_worker_without_descriptors_reads_on_when_its_writer_begins_anew(name: str) -> None:
+    first = shmcache.Writer(name, ["pods"], arena_max="64MiB")
+    first.put("pods", "a", {})
+    first.set_state("pods", states.SYNCED, "1")
+    with Worker("fork", read_on_without_descriptors, name) as worker:
+        assert "attached" == worker.hear()
+        first.close()
+        with shmcache.Writer(name, ["pods"], arena_max="64MiB") as second:
+            assert "none left" == worker.ask("go on")
+            second.put("pods", "b", {})
+            second.set_state("pods", states.SYNCED, "1")
+            assert "moved on" == worker.ask("it is there")
+
+
 def idle() -> None:
     while True:
         signal.pause()
@@ -344,11 +373,11 @@ def supervise_without_descriptors(pipe: Connection) -> None:
     try:
         with descriptors_left(0):
             supervisor.start()
-            assert not supervisor.alive
+            assert supervisor.children[0].pid == 0
         os.pidfd_open = refused  # type: ignore[assignment]
         while not forks:
             supervisor.turn(0.01)
-        assert not supervisor.alive
+        assert supervisor.children[0].pid == 0
         with pytest.raises(ChildProcessError):
             os.waitpid(-1, os.WNOHANG)  # nobody is left without supervision
         os.pidfd_open = opened

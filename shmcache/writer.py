@@ -15,7 +15,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from time import monotonic_ns
+from time import monotonic_ns, sleep
 from typing import TYPE_CHECKING, Any, Self
 
 from shmcache import _hot, _native
@@ -527,9 +527,17 @@ def _text(text: str | None) -> tuple[Any, int]:
 
 
 def _tend(writer: weakref.ref[Writer], stop: threading.Event) -> None:
-    """The thread: heartbeat, seats of the dead, reclaiming; ends with the writer."""
-    while not stop.wait(TEND_SECONDS):
-        alive = writer()
-        if alive is None or not alive._tend():  # noqa: SLF001 - half of the Writer
-            return
-        del alive
+    """The thread: heartbeat, seats of the dead, reclaiming; ends with the writer.
+
+    Not with the memory of its process: nobody else would do its duties when there is some again.
+    """
+    while True:
+        try:
+            if stop.wait(TEND_SECONDS):
+                return
+            alive = writer()
+            if alive is None or not alive._tend():  # noqa: SLF001 - half of the Writer
+                return
+            del alive
+        except MemoryError:
+            sleep(TEND_SECONDS)

@@ -58,10 +58,10 @@ class Kept:
         self.standing = Standing(plan.max_age, partial(self._publish, writer), time.monotonic)
 
     def _publish(self, writer: Writer, state: int, reason: str) -> bool:
-        """Whether readers see it. In a full arena they may not yet: it is tried again."""
+        """Whether readers see it. Without memory for it they may not yet: it is tried again."""
         try:
             writer.set_state(self.plan.name, state, reason=reason)
-        except CacheFull as error:
+        except (CacheFull, MemoryError) as error:
             logger.warning(
                 "%s: no room to say that it is %s: %s", self.plan.name, states.NAMES[state], error
             )

@@ -193,7 +193,7 @@ def content(cache: shmcache.Cache) -> dict[str, Any]:
 
 def entry(number: int) -> tuple[str, Any, None]:
     """Nothing in it is like anything else: each text is a line in the table of equals."""
-    return f"k{number}", {"n": number, "texts": [f"{number} and {i}" * 3 for i in range(50)]}, None
+    return f"k{number}", {"n": number, "texts": [f"{number} and {i}" * 3 for i in range(20)]}, None
 
 
 def holds(writer: shmcache.Writer, cache: shmcache.Cache, count: int) -> None:
@@ -208,11 +208,11 @@ def write_in_little_memory(pipe: Connection, name: str) -> None:
         shmcache.Writer(name, ["pods"], arena_max="256MiB", ring_slots=64) as writer,
         shmcache.attach(name) as cache,
     ):
-        for size in (1, 1, 50, 50):
+        for size in (1, 50):
             entries, done = [entry(count + each) for each in range(size)], False
             with limited(resource.RLIMIT_AS, MIB // 4):
                 try:
-                    for _ in range(10_000):
+                    while True:
                         writer.put_many("pods", entries)
                         done = True
                         count += size
@@ -225,13 +225,14 @@ def write_in_little_memory(pipe: Connection, name: str) -> None:
                 writer.put_many("pods", entries)
                 count += size
                 holds(writer, cache, count)
-    pipe.send((refused, count > 50))
+    pipe.send((refused, count))
 
 
 def test_g43_a_put_that_gets_no_memory_did_not_happen(name: str) -> None:
     """Each allocation of the core fails once in c/test_undo.c; this is the real thing."""
     with Worker("spawn", write_in_little_memory, name) as worker:  # no heap of an earlier test
-        assert (4, True) == worker.hear()
+        refused, count = worker.hear()
+    assert (2, True) == (refused, count > 50)
 
 
 # ---- descriptors -------------------------------------------------------------------------------
@@ -404,8 +405,6 @@ def is_answered(sock: socket.socket) -> bool:
 
 def serve_without_descriptors(pipe: Connection, name: str) -> None:
     with shmcache.attach(name) as cache, ServeThread(cache) as serve:
-        with closing(connection_to(serve.port)) as sock:
-            assert is_answered(sock)
         pipe.send(serve.port)
         assert "open" == pipe.recv()
         with descriptors_left(0):
@@ -450,11 +449,12 @@ def test_g44_a_reflector_without_descriptors_says_so_and_comes_back(
     ):
         pods = cache["pods"]
         eventually(lambda: pods.status.state == "retrying", "it does not try")
-        before = resource.prlimit(run.pid, resource.RLIMIT_NOFILE, (0, 4096))
+        before = resource.prlimit(run.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(run.pid, resource.RLIMIT_NOFILE, (0, before[1]))
         server.come_back()
         eventually(lambda: "Too many open files" in pods.status.reason, "it does not say why")
 
-        resource.prlimit(run.pid, resource.RLIMIT_NOFILE, (min(before[0], 4096), 4096))
+        resource.prlimit(run.pid, resource.RLIMIT_NOFILE, before)
         assert pods.wait_synced(PATIENCE)
         assert ["prod/a"] == list(pods)
 

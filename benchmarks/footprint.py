@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
 from benchmarks import canned, harness, sides
 from benchmarks.children import Children, Pipe
 from benchmarks.harness import Row, show, show_bytes, show_s
+from benchmarks.lean import ChildFailed
 from benchmarks.scene import serving
 from benchmarks.shared import Corpus, directory
 from benchmarks.sides import Found, Scene, Side, each_its_own
@@ -83,7 +85,13 @@ def run(quick: bool) -> list[Row]:
 
 def _grown(scene: Scene, found: Found, url: str, most: int) -> Found:
     workers = [each for each in WORKERS if each <= most]
-    sides.grown(scene, found, url, workers, sides.half_of_the_machine())
+    try:
+        sides.grown(scene, found, url, workers, sides.half_of_the_machine())
+    except (OSError, RuntimeError, ChildFailed) as error:
+        if found.name == OURS:
+            raise
+        traceback.print_exc()  # one peer that fails is shown as such, and takes no other along
+        found.stopped = f"failed: {type(error).__name__}: {error}"
     costs = ", ".join(f"{each.workers}: {show_bytes(each.net)}" for each in found.costs.values())
     said = f"  {found.name}, {found.count:,} pods: {costs}; full after {show_s(found.first_s)}"
     print(f"{said} {found.stopped}".rstrip(), flush=True)
@@ -117,10 +125,13 @@ def _rows(found: list[Found], ours: dict[int, Found]) -> list[Row]:
             for name, limit in limits.items()
         ]
     rows.append(_further(ours[PODS]))
-    return rows + [_time_row(each, ours[each.count]) for each in found]
+    return rows + [_time_row(each, ours[each.count]) for each in found if each.further_s]
 
 
 def _side_row(found: Found, ours: Found) -> Row:
+    if not found.costs:
+        question = f"{found.count:,} pods: {found.name}"
+        return Row(question=question, ours=show_bytes(ours.most.net), peer=found.stopped)
     at = max(each for each in found.costs if each <= AT)
     cost, mine = found.costs[at], ours.costs[at]
     note = f"gross {show_bytes(cost.gross)}, peak {show_bytes(cost.peak)}"

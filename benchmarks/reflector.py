@@ -74,7 +74,7 @@ class Race:
 
 def _events(quick: bool) -> list[Row]:
     pods = FEWER if quick else PODS
-    turns, count = (2, 5 * pods) if quick else (5, 10 * pods)
+    turns, count = (2, 5 * pods) if quick else (3, 10 * pods)
     races = {name: Race() for name in ("idle", "one", "all", "hand", "informer")}
     with contextlib.ExitStack() as stack:
         enter = stack.enter_context
@@ -214,7 +214,7 @@ def _lists(quick: bool) -> list[Row]:
     for how in (canned.PAGED, canned.WHOLE):
         with serving(pods, how) as server:
             slow = how == canned.WHOLE and not quick
-            turns = 1 if quick else 5
+            turns = 1 if quick else 3
             rows.append(_list(server, f"{pods:,} pods, {how}", turns, how, informer=slow))
     return rows
 

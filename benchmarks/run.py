@@ -31,10 +31,10 @@ from benchmarks.tables import Answer, Results
 
 QUESTIONS = {
     # name: seconds that a quick answer and a full one may take on two idle cores
-    "footprint": (30, 600),
+    "footprint": (30, 540),
     "reads": (6, 90),
     "writes": (6, 90),
-    "kinds": (5, 30),
+    "kinds": (5, 40),
     "indexing": (5, 60),
     "events": (6, 60),
     "memory": (6, 120),

@@ -11,7 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+MISSING = "redis-server is not here: apt-get install redis-server"
 WAITING, WORKING = "waiting", "working"
+
+
+def is_here() -> bool:
+    """Whether there is a server to start; it is no Python package."""
+    return shutil.which("redis-server") is not None
 
 
 @contextlib.contextmanager
@@ -19,7 +25,7 @@ def server() -> Iterator[str]:
     """A server of our own on a Unix socket, without a disk; its path."""
     program = shutil.which("redis-server")
     if program is None:
-        raise FileNotFoundError("redis-server is not here: apt-get install redis-server")
+        raise FileNotFoundError(MISSING)
     with tempfile.TemporaryDirectory(prefix="bench-redis-") as place:
         socket = str(Path(place) / "redis.sock")
         command = [program, "--port", "0", "--unixsocket", socket, "--save", "", "--dir", place]

@@ -32,9 +32,11 @@ from benchmarks.sides import Found, Scene, Side, each_its_own
 from shmcache.testing import ApiServer
 
 PODS = 10_000
-FEWER, FEW = 2_000, 1_000
+FEWER, FEW = 2_000, 500
 """Pods of those that a quick run has less time for."""
 WORKERS = (1, 2, 4, 8, 16, 32)
+QUICK_WORKERS = {PODS: 8, FEWER: 2, FEW: 1}
+"""At most so many, by the number of pods."""
 AT = 8
 """Workers of the rows with a verdict."""
 MIB = 1 << 20
@@ -73,7 +75,7 @@ def run(quick: bool) -> list[Row]:
             for name, (scene, quick_count) in SIDES.items():
                 if quick and quick_count != count and name != OURS:
                     continue
-                most = WORKERS[-1] if not quick else AT if count == PODS else 2
+                most = QUICK_WORKERS[count] if quick else WORKERS[-1]
                 url = stack.enter_context(_api_server(count)) if name == DISCOVERS else server.url
                 each = _grown(scene, Found(name, count), url, most)
                 if name == OURS:

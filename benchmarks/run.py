@@ -31,17 +31,17 @@ from benchmarks.tables import Answer, Results
 
 QUESTIONS = {
     # name: seconds that a quick answer and a full one may take on two idle cores
-    "footprint": (30, 540),
-    "reads": (6, 90),
+    "footprint": (40, 540),
+    "reads": (10, 90),
     "writes": (6, 90),
     "kinds": (5, 40),
     "indexing": (5, 60),
     "events": (6, 60),
-    "memory": (6, 120),
+    "memory": (10, 120),
     "stopped": (6, 120),
     "creep": (5, 180),
     "pauses": (5, 30),
-    "wake": (6, 60),
+    "wake": (10, 90),
     "ring": (6, 60),
     "contention": (5, 30),
     "framing": (3, 30),

@@ -235,7 +235,9 @@ def grown(scene: Scene, found: Found, url: str, workers: list[int], limit: int) 
                     found.stopped = f"stopped at {cost.workers}: half of the machine's memory"
                 if side.workers == wanted or found.stopped:
                     found.costs[side.workers] = cost
-        found.further_s = side.took[min(1, len(side.took) - 1)]  # the second one starts alone, too
+        found.further_s = (
+            side.took[min(1, len(side.took) - 1)] if side.took else 0.0
+        )  # the second one starts alone, too
     return found
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import argparse
 import gc
 import logging
+import multiprocessing
 import os
 import random
 import re
 import socket
 import threading
 import time
+from multiprocessing.connection import Connection
 from typing import Any
 from urllib.parse import quote
 
@@ -148,10 +150,19 @@ def pod(number: int, version: int) -> dict[str, Any]:
     return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec}
 
 
-def change(writer: shmcache.Writer, seed: int, over: threading.Event) -> None:
-    """Pods come, change and go."""
+def write(name: str, seed: int, pipe: Connection) -> None:
+    """A process of its own, whose memory is not the server's: pods come, change and go."""
+    with shmcache.Writer(name, ["pods", "nodes", "configmaps"]) as writer:
+        writer.replace("pods", [pod(number, 1) for number in range(200)], version="100")
+        big = {"metadata": {"name": "big", "namespace": "default"}, "data": {"x": "y" * 300_000}}
+        writer.replace("configmaps", [big], version="100")
+        pipe.send("ready")
+        change(writer, seed, pipe)
+
+
+def change(writer: shmcache.Writer, seed: int, pipe: Connection) -> None:
     luck, version = random.Random(seed), 100
-    while not over.wait(0.002):
+    while not pipe.poll(0.002):
         version += 1
         number = luck.randrange(200)
         with writer.batch():
@@ -186,11 +197,14 @@ def fuzz(serve: ServeThread, cache: shmcache.Cache, seed: int, asked: argparse.N
             thread.join()
         settled(serve)
 
-    process = psutil.Process()
-    burst(min(asked.seconds / 4, 20))
-    before = process.memory_info().rss, len(os.listdir("/proc/self/fd")), cache.reader.roots
+    def held() -> tuple[int, int, int]:
+        private = psutil.Process().memory_full_info().uss
+        return private, len(os.listdir("/proc/self/fd")), cache.reader.roots
+
+    burst(asked.seconds / 4)
+    before = held()
     burst(asked.seconds * 3 / 4)
-    after = process.memory_info().rss, len(os.listdir("/proc/self/fd")), cache.reader.roots
+    after = held()
     total: dict[int, int] = {}
     for client in clients:
         for code, count in client.answers.items():
@@ -215,21 +229,19 @@ def main() -> None:
     print(f"SEED={seed}", flush=True)
     errors = Errors()
     logging.getLogger("shmcache").addHandler(errors)
-    over = threading.Event()
     name = f"serve-fuzz-{os.getpid()}"
-    with shmcache.Writer(name, ["pods", "nodes", "configmaps"]) as writer:
-        writer.replace("pods", [pod(number, 1) for number in range(200)], version="100")
-        big = {"metadata": {"name": "big", "namespace": "default"}, "data": {"x": "y" * 300_000}}
-        writer.replace("configmaps", [big], version="100")
-        changing = threading.Thread(target=change, args=(writer, seed, over))
-        changing.start()
-        try:
-            with shmcache.attach(name) as cache, ServeThread(cache, SLOW) as serve:
-                fuzz(serve, cache, seed, asked)
-        finally:
-            over.set()
-            changing.join()
-            print("\n".join(errors.found[:3]))
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    writing = spawn.Process(target=write, args=(name, seed, theirs), daemon=True)
+    writing.start()
+    assert ours.recv() == "ready"
+    try:
+        with shmcache.attach(name) as cache, ServeThread(cache, SLOW) as serve:
+            fuzz(serve, cache, seed, asked)
+    finally:
+        ours.send("over")
+        writing.join(PATIENCE)
+        print("\n".join(errors.found[:3]))
     assert not errors.found
     print("nothing was wrong")
 

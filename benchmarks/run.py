@@ -69,6 +69,7 @@ def main() -> int:
     if options.traces:
         os.environ["SHMCACHE_TRACES"] = options.traces
     baseline = json.loads(options.baseline.read_text()) if options.baseline else {}
+    signal.signal(signal.SIGTERM, _leave)
     kept = tables.Kept(options.out)
     asked = list(dict.fromkeys(options.questions or QUESTIONS))
     took: dict[str, float] = {}
@@ -89,6 +90,11 @@ def main() -> int:
     worse = _worse(kept.results, baseline)
     print("\n".join([*worse, *(f"failed: {question}" for question in failed)]))
     return 1 if failed or worse else 0
+
+
+def _leave(_signal: int, _frame: object) -> None:
+    """The question that is asked goes, too, and what was answered is kept."""
+    sys.exit(128 + signal.SIGTERM)
 
 
 def _options() -> argparse.Namespace:

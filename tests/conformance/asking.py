@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from shmcache.testing import ApiServer
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 Json = dict[str, Any]
 

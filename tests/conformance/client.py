@@ -18,7 +18,7 @@ from shmcache.source.discovery import Resource
 from shmcache.source.kube import KubeSource
 
 TRACES = os.path.join(os.path.dirname(__file__), "traces")
-SILENCE = 5.0
+SILENCE = 30.0
 """Seconds in which a server of ours would surely have said something."""
 
 CONFIGMAPS = Resource(

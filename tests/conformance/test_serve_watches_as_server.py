@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from shmcache.testing.apiserver.stored import Change
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 _number = itertools.count()
 
 del server  # noqa: F821 - theirs

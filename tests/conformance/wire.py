@@ -14,7 +14,7 @@ Answer = bytes | Sequence[bytes] | Play
 """What is sent: at once, piece by piece, or by a function. Then the connection is closed, unless
 the answer is framed so that the client can see its end and asks again."""
 
-DEADLINE = 10.0
+DEADLINE = 60.0
 
 
 class Wire:

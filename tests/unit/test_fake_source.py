@@ -203,10 +203,10 @@ def test_as_a_source_its_watch_blocks_until_something_happens_or_it_is_cancelled
     thread = threading.Thread(target=follow)
     thread.start()
     source.create(pod("b"))
-    assert first.wait(10)
+    assert first.wait(60)
     source.cancel()
-    assert cancelled.wait(10)
-    thread.join(10)
+    assert cancelled.wait(60)
+    thread.join(60)
 
     assert ["ADDED", "cancelled"] == got
     with pytest.raises(SourceFailed):

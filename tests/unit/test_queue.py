@@ -223,8 +223,8 @@ def test_a_delayed_key_comes_later(queue: WorkQueue) -> None:
     """client-go: TestSimpleQueue"""
     start = time.monotonic()
     queue.add_after("one", 0.05)
-    assert (0, []) == (len(queue), take_all(queue))
-    assert "one" == take(queue)
+    if not take_all(queue):  # else this machine is busy, and it was due
+        assert "one" == take(queue)
     assert 0.05 <= time.monotonic() - start
     queue.done("one")
     assert 0 == queue.stats()["delayed"]
@@ -266,10 +266,19 @@ def test_no_delay_is_an_add(queue: WorkQueue) -> None:
 
 def test_a_delayed_key_that_is_added_comes_twice(queue: WorkQueue) -> None:
     """As client-go's: the two are apart until one of them makes the key dirty."""
-    queue.add_after("a", 0.03)
-    queue.add("a")
-    assert "a" == take(queue)
-    queue.done("a")
+    for _ in range(50):
+        start = time.monotonic()
+        queue.add_after("a", 0.03)
+        queue.add("a")
+        assert "a" == take(queue)
+        in_time = time.monotonic() - start < 0.03
+        queue.done("a")
+        if in_time:
+            break
+        time.sleep(0.03)  # on a busy machine it was due before it was taken
+        for key in take_all(queue):
+            queue.done(key)
+    assert in_time
     assert "a" == take(queue)
     queue.done("a")
 

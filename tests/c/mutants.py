@@ -1,7 +1,8 @@
 """Invariant tested: each planted bug of mutants.txt turns the test that is named with it red.
 
 A line of the table is `MUTANT test [VARIANT]`; the core and the test are compiled anew with
--DSHMC_MUTANT_<MUTANT>. Races need luck, so a mutant may survive a few tries, but not all of them.
+-DSHMC_MUTANT_<MUTANT>. Races need luck, so a mutant may survive a few tries, but not all of them:
+each try of a stress test is twice as long as the one before, a minute in all.
 """
 
 from __future__ import annotations
@@ -41,8 +42,10 @@ def caught(mutant: str, test: str, variant: str) -> int:
     binary = compile_mutant(mutant, test, variant)
     wrapper = ["setarch", "-R"] if variant == "tsan" else []
     for attempt in range(1, TRIES + 1):
+        longer = os.environ | {"STRESS_SECONDS": str(1 << attempt)}
+        command = [*wrapper, str(binary)]
         try:
-            done = subprocess.run([*wrapper, binary], cwd=ROOT, capture_output=True, timeout=120)  # noqa: PLW1510
+            done = subprocess.run(command, cwd=ROOT, env=longer, capture_output=True, timeout=240)  # noqa: PLW1510
         except subprocess.TimeoutExpired:
             return attempt  # a lost wake-up, for one, shows as a hang
         if done.returncode != 0:

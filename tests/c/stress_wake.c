@@ -25,7 +25,7 @@
 
 #define SLEEPERS 4u
 #define RESOURCES 2u
-#define STUCK_NS UINT64_C(5000000000)
+#define STUCK_NS UINT64_C(8000000000) /* below that after which a sleeper looks by itself */
 
 struct sleeper {
     struct shmc_reader *reader;

@@ -3,6 +3,9 @@
  * content, generations and window; nothing leaked, nothing used again that a living pin may lead
  * to, nobody left asleep. What cannot be is refused, and stays as it was.
  */
+#include <string.h>
+#include <sys/syscall.h>
+
 #include "core_fixture.h"
 
 #define VALUES 60u
@@ -275,13 +278,31 @@ static void test_pins_of_the_dead_do_not(void)
     finish();
 }
 
+static _Atomic pid_t sleeping_thread;
+
+/* Whether the kernel has put it to sleep: not only announced, and on its way there. */
+static bool sleeps(pid_t thread)
+{
+    char path[64], text[256] = "";
+
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)thread);
+    FILE *file = fopen(path, "r");
+    CHECK(file != NULL);
+    const size_t length = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    const char *name_end = strrchr(text, ')');
+    CHECK(length > 0 && name_end != NULL);
+    return name_end[2] == 'S';
+}
+
 static void *sleep_for_news(void *argument)
 {
     struct shmc_reader *reader = argument;
 
+    atomic_store(&sleeping_thread, (pid_t)syscall(SYS_gettid));
     /* what was published and not posted: the sleeper is past its look when it happens */
     CHECK_EQUAL(SHMC_OK, shmc_wait(reader, 1, shmc_load_racy(&reader->super->latest),
-                                   INT64_C(20000000000)));
+                                   INT64_C(60000000000)));
     return NULL;
 }
 
@@ -294,7 +315,7 @@ static void test_who_was_left_asleep_is_woken(void)
     CHECK_EQUAL(0, pthread_create(&thread, NULL, sleep_for_news, reader));
     const struct shmc_seat *seat = shmc_seat_at(&core.seats, 0);
     AWAIT((shmc_load32_racy(&seat->semaphore) & 1u) != 0);
-    usleep(20000); /* likely asleep by now; if not, it looks again before it does */
+    AWAIT(sleeps(atomic_load(&sleeping_thread))); /* past its last look */
     const uint64_t seats = core.writer->seat_count;
     core.writer->seat_count = 0; /* the dead one had come to the posting, and no further */
     put(1, 1);

@@ -16,6 +16,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from workers import eventually
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 CHECKED = "every invariant of the memory holds"
 REWIND = "the server went back from version"
@@ -71,9 +73,14 @@ class Reflector:
         self._start()
 
     def finish(self) -> None:
-        """In order; no other one begins."""
+        """In order, once it writes: before that nothing is left in order. No other one begins."""
+        eventually(self._writes, "the reflector does not come to write")
         self._end(signal.SIGTERM, 0)
         self.drains += 1
+
+    def _writes(self) -> bool:
+        self.look()
+        return f": writing, pid {self._process.pid}" in Path(self._log).read_text(encoding="utf-8")
 
     def _end(self, number: int, wanted: int) -> None:
         self.look()

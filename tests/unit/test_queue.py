@@ -266,6 +266,7 @@ def test_no_delay_is_an_add(queue: WorkQueue) -> None:
 
 def test_a_delayed_key_that_is_added_comes_twice(queue: WorkQueue) -> None:
     """As client-go's: the two are apart until one of them makes the key dirty."""
+    in_time = False
     for _ in range(50):
         start = time.monotonic()
         queue.add_after("a", 0.03)

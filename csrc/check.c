@@ -371,7 +371,7 @@ enum shmc_status shmc_check(const struct shmc_writer *writer, char *what, size_t
 {
     struct walk walk = {.writer = writer,
                         .inner = {.span = &writer->span,
-                                  .instance = writer->super->instance,
+                                  .hash_key = writer->super->hash_key,
                                   .generation = writer->generation,
                                   .word = walked_word,
                                   .node = walked_node,

@@ -40,15 +40,16 @@ uint64_t shmc_segment_bytes(const struct shmc_segment *segment);
  * long again as the map; memory of our own in place of one page, where there is no more. */
 bool shmc_file_lengthen(int fd, uint64_t size);
 bool shmc_page_replace(uint8_t *base, uint64_t offset);
-/* The file again where pages were replaced. */
+/* The file again where pages were replaced: with memory behind all of it, or as it is. */
 enum shmc_status shmc_segment_remap(const struct shmc_segment *segment);
+enum shmc_status shmc_segment_show(const struct shmc_segment *segment);
+/* Each of two maps of one size shows the other's file from now on, and names its descriptor. */
+enum shmc_status shmc_segment_swap(struct shmc_segment *a, struct shmc_segment *b);
 
 /* ---- process.c ----------------------------------------------------------------------------- */
 
-/* From now on a fault in this writable map, because somebody truncated its file, does no harm: it
- * reads as zeros. Until unguard, which comes before the map goes away. LIMIT: too many. */
-enum shmc_status shmc_guard(const struct shmc_segment *segment);
-void shmc_unguard(const struct shmc_segment *segment);
+/* Whether a fault made the file long again since the last call. */
+bool shmc_guard_mended(const struct shmc_segment *segment);
 /* Whether pages of the map are memory of our own since the last call. */
 bool shmc_guard_replaced(const struct shmc_segment *segment);
 
@@ -253,7 +254,7 @@ enum shmc_status shmc_tree_find(const struct shmc_span *span, const struct shmc_
 
 /* ---- directory.c: looking up by hash ------------------------------------------------------- */
 
-uint64_t shmc_key_hash(uint64_t instance, const uint8_t *bytes, size_t length);
+uint64_t shmc_key_hash(uint64_t hash_key, const uint8_t *bytes, size_t length);
 /* OK, NOT_FOUND, or CORRUPT as shmc_tree_find(). */
 enum shmc_status shmc_directory_find(const struct shmc_span *span, shmc_offset top, uint64_t hash,
                                      const uint8_t *key, size_t length, shmc_word *value);

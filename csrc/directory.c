@@ -16,7 +16,7 @@
  * Invariants (checked by check.c)
  *   D1  the directory holds exactly the keys and values of the primary tree, the same
  *       words. It counts nothing: the tree's entries do.
- *   D2  an entry lies where its hash leads; the hash is keyed by the DATA instance.
+ *   D2  an entry lies where its hash leads; the hash is keyed by a word of DATA.
  *   D3  no bucket is empty, no inner node has no child; an empty directory is offset 0.
  *   W1 of treewrite.c: a fresh node's ancestors are fresh.
  *
@@ -41,10 +41,10 @@ static uint64_t load8(const uint8_t *bytes)
     return word;
 }
 
-uint64_t shmc_key_hash(uint64_t instance, const uint8_t *bytes, size_t length)
+uint64_t shmc_key_hash(uint64_t hash_key, const uint8_t *bytes, size_t length)
 {
     const uint64_t a = UINT64_C(0x9e3779b97f4a7c15), b = UINT64_C(0xd6e8feb86659fd93);
-    uint64_t hash = shmc_mix(instance ^ a, length ^ b);
+    uint64_t hash = shmc_mix(hash_key ^ a, length ^ b);
     size_t i = 0;
 
     for (; length - i > 16; i += 16)
@@ -308,7 +308,7 @@ enum shmc_status shmc_directory_put(struct shmc_writer *writer, shmc_offset *top
                                     const uint8_t *key, size_t length, shmc_word key_word,
                                     shmc_word value)
 {
-    const uint64_t hash = shmc_key_hash(writer->super->instance, key, length);
+    const uint64_t hash = shmc_key_hash(writer->super->hash_key, key, length);
     const struct way way = way_to(writer, *top, hash, key, length);
     struct slot slots[BUCKET_MAX + 1];
 
@@ -331,7 +331,7 @@ enum shmc_status shmc_directory_put(struct shmc_writer *writer, shmc_offset *top
 enum shmc_status shmc_directory_delete(struct shmc_writer *writer, shmc_offset *top,
                                        const uint8_t *key, size_t length)
 {
-    const uint64_t hash = shmc_key_hash(writer->super->instance, key, length);
+    const uint64_t hash = shmc_key_hash(writer->super->hash_key, key, length);
     const struct way way = way_to(writer, *top, hash, key, length);
     struct slot slots[BUCKET_MAX + 1];
 

@@ -87,7 +87,7 @@
 
 #include "atomics.h"
 
-#define SHMC_LAYOUT_VERSION 3u /* part of every segment's name */
+#define SHMC_LAYOUT_VERSION 4u /* part of every segment's name */
 #define SHMC_DATA_MAGIC 0x415441444d434853u  /* "SHCMDATA" */
 #define SHMC_SEATS_MAGIC 0x544145534d434853u /* "SHCMSEAT" */
 #define SHMC_QUEUE_MAGIC 0x555145554d434853u /* "SHCMUEQU" */
@@ -145,7 +145,8 @@ struct shmc_super {
     shmc_atomic guard[2]; /* the file whose lock is the writer's: device, inode */
     /* file_size: the bounds of every offset (I3). */
     shmc_atomic file_size;
-    shmc_atomic reserved2[7];
+    uint64_t hash_key; /* of the directories; a copy under another instance keeps it (move.c) */
+    shmc_atomic reserved2[6];
     /* latest: the publication itself; alone on its line, every reader watches it. */
     shmc_atomic latest;
     shmc_atomic over; /* 1: nothing is published here any more, there may be a successor */
@@ -163,14 +164,14 @@ struct shmc_super {
      * the words say nothing about each other. */
     shmc_atomic stats[SHMC_STATS];
 };
-static_assert(offsetof(struct shmc_super, incarnation) == 64, "layout v3");
-static_assert(offsetof(struct shmc_super, file_size) == 128, "layout v3");
-static_assert(offsetof(struct shmc_super, latest) == 192, "layout v3");
-static_assert(offsetof(struct shmc_super, floor) == 256, "layout v3");
-static_assert(offsetof(struct shmc_super, roots) == 384, "layout v3");
-static_assert(offsetof(struct shmc_super, activity) == 896, "layout v3");
-static_assert(offsetof(struct shmc_super, progress) == 1408, "layout v3");
-static_assert(offsetof(struct shmc_super, stats) == 1920, "layout v3");
+static_assert(offsetof(struct shmc_super, incarnation) == 64, "layout v4");
+static_assert(offsetof(struct shmc_super, file_size) == 128, "layout v4");
+static_assert(offsetof(struct shmc_super, latest) == 192, "layout v4");
+static_assert(offsetof(struct shmc_super, floor) == 256, "layout v4");
+static_assert(offsetof(struct shmc_super, roots) == 384, "layout v4");
+static_assert(offsetof(struct shmc_super, activity) == 896, "layout v4");
+static_assert(offsetof(struct shmc_super, progress) == 1408, "layout v4");
+static_assert(offsetof(struct shmc_super, stats) == 1920, "layout v4");
 static_assert(sizeof(struct shmc_super) <= SHMC_RING_OFFSET, "the superblock is the first page");
 
 /* What a writer is at. */
@@ -226,8 +227,8 @@ struct shmc_record_index {
     uint64_t count;    /* entries */
     uint64_t tree;     /* offset of the top node, 0 = empty */
 };
-static_assert(sizeof(struct shmc_record) == 120, "layout v3");
-static_assert(sizeof(struct shmc_record_index) == 32, "layout v3");
+static_assert(sizeof(struct shmc_record) == 120, "layout v4");
+static_assert(sizeof(struct shmc_record_index) == 32, "layout v4");
 
 /*
  * What the writer knows of a resource's source, now (I8). Counters only rise.
@@ -248,9 +249,9 @@ struct shmc_contact {
     shmc_atomic refused; /* objects that could not be stored */
     shmc_atomic reserved[7];
 };
-static_assert(sizeof(struct shmc_contact) == 128, "layout v3");
-static_assert(offsetof(struct shmc_contact, bookmarks) == 32, "layout v3");
-static_assert(offsetof(struct shmc_contact, refused) == 64, "layout v3");
+static_assert(sizeof(struct shmc_contact) == 128, "layout v4");
+static_assert(offsetof(struct shmc_contact, bookmarks) == 32, "layout v4");
+static_assert(offsetof(struct shmc_contact, refused) == 64, "layout v4");
 
 /*
  * A tree node: head, prefix (padded to 8), then columns of count words each:
@@ -261,7 +262,7 @@ struct shmc_node_head {
     uint64_t shape;      /* count | prefix_bytes << 16 | level << 24 | columns << 32 */
     uint64_t generation; /* that built it */
 };
-static_assert(sizeof(struct shmc_node_head) == 16, "layout v3");
+static_assert(sizeof(struct shmc_node_head) == 16, "layout v4");
 
 #define SHMC_PIN_OPEN (UINT64_C(1) << 63)
 
@@ -274,7 +275,7 @@ struct shmc_seats_header {
     shmc_atomic high; /* seats below it were claimed once; a hint, range-checked */
     shmc_atomic reserved[3];
 };
-static_assert(sizeof(struct shmc_seats_header) == 64, "layout v3");
+static_assert(sizeof(struct shmc_seats_header) == 64, "layout v4");
 
 struct shmc_seat {
     /* The writer looks at this line after each publication. */
@@ -298,9 +299,9 @@ struct shmc_seat {
      * younger ones. */
     shmc_atomic pins[SHMC_PINS];
 };
-static_assert(sizeof(struct shmc_seat) == 256, "layout v3");
-static_assert(offsetof(struct shmc_seat, pid) == 64, "layout v3");
-static_assert(offsetof(struct shmc_seat, pins) == 128, "layout v3");
+static_assert(sizeof(struct shmc_seat) == 256, "layout v4");
+static_assert(offsetof(struct shmc_seat, pid) == 64, "layout v4");
+static_assert(offsetof(struct shmc_seat, pins) == 128, "layout v4");
 
 #define SHMC_LAYOUT_SIGNATURE                                                                     \
     ((uint32_t)(SHMC_PAGE / 8 + SHMC_NODE_MAX * 3 + SHMC_PREFIX_MAX * 5 + SHMC_PINS * 7 +          \
@@ -319,6 +320,7 @@ static_assert(offsetof(struct shmc_seat, pins) == 128, "layout v3");
 #define SHMC_QUEUE_KEY_MAX 320u
 #define SHMC_QUEUE_FEED_BYTE 2048u
 #define SHMC_QUEUE_OPEN_BYTE 2049u
+#define SHMC_QUEUE_OWNER_BYTE (UINT64_C(1) << 32) /* + seat << 15 | incarnation: who lives */
 
 struct shmc_queue_lane {
     alignas(64) shmc_atomic head; /* the next ticket to be taken */
@@ -368,11 +370,11 @@ struct shmc_queue_header {
     struct shmc_queue_lane lanes[SHMC_QUEUE_LANES];
     struct shmc_queue_cursor cursors[SHMC_QUEUE_CURSORS];
 };
-static_assert(offsetof(struct shmc_queue_header, shutdown) == 64, "layout v3");
-static_assert(offsetof(struct shmc_queue_header, queued) == 128, "layout v3");
-static_assert(offsetof(struct shmc_queue_header, next_due) == 256, "layout v3");
-static_assert(offsetof(struct shmc_queue_header, priorities) == 320, "layout v3");
-static_assert(offsetof(struct shmc_queue_header, lanes) == 512, "layout v3");
+static_assert(offsetof(struct shmc_queue_header, shutdown) == 64, "layout v4");
+static_assert(offsetof(struct shmc_queue_header, queued) == 128, "layout v4");
+static_assert(offsetof(struct shmc_queue_header, next_due) == 256, "layout v4");
+static_assert(offsetof(struct shmc_queue_header, priorities) == 320, "layout v4");
+static_assert(offsetof(struct shmc_queue_header, lanes) == 512, "layout v4");
 static_assert(sizeof(struct shmc_queue_header) <= SHMC_QUEUE_SEATS_OFFSET, "one page");
 
 struct shmc_queue_seat {
@@ -386,7 +388,7 @@ struct shmc_queue_seat {
     /* For display; of all who ever sat here. */
     shmc_atomic counters[16];
 };
-static_assert(sizeof(struct shmc_queue_seat) == 192, "layout v3");
+static_assert(sizeof(struct shmc_queue_seat) == 192, "layout v4");
 
 /*
  *     0 word | delay | requeues | life | hash | length | ticket | deadline |
@@ -404,7 +406,7 @@ struct shmc_queue_slot {
     shmc_atomic since_ns; /* when it became queued or held, for display */
     shmc_atomic key[SHMC_QUEUE_SHORT / 8];
 };
-static_assert(sizeof(struct shmc_queue_slot) == 128, "layout v3");
+static_assert(sizeof(struct shmc_queue_slot) == 128, "layout v4");
 
 #define SHMC_QUEUE_SIGNATURE                                                                      \
     ((uint32_t)(sizeof(struct shmc_queue_header) + sizeof(struct shmc_queue_seat) * 3 +            \

@@ -180,7 +180,7 @@ static inline void fetch_members(const struct shmc_span *span, shmc_word word)
 int shmc_pyroot_find(shmc_pyroot *root, const struct shmc_record *record, const uint8_t *key,
                      size_t length, PyObject **value)
 {
-    const uint64_t hash = shmc_key_hash(root->instance, key, length);
+    const uint64_t hash = shmc_key_hash(root->reader->reader->super->hash_key, key, length);
     shmc_word word = SHMC_NOTHING;
     const enum shmc_status status = shmc_directory_find(shmc_pyroot_span(root), record->directory,
                                                         hash, key, length, &word);

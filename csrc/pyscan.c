@@ -144,7 +144,7 @@ static enum shmc_status find_objects(struct shmc_pyscan *scan)
             continue;
         scan->beside.pause -= scan->beside.pause > 0;
         const uint64_t hash =
-            shmc_key_hash(scan->root->instance, scan->key.at, scan->key.length);
+            shmc_key_hash(scan->root->reader->reader->super->hash_key, scan->key.at, scan->key.length);
         status = shmc_directory_find(shmc_pyroot_span(scan->root), scan->directory, hash,
                                      scan->key.at, scan->key.length, &scan->entries[i].words[2]);
         if (status != SHMC_OK)

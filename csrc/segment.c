@@ -172,15 +172,44 @@ bool shmc_page_replace(uint8_t *base, uint64_t offset)
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at;
 }
 
+static bool map_at(uint8_t *base, uint64_t size, int fd)
+{
+    return mmap(base, (size_t)size, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0) == base;
+}
+
 enum shmc_status shmc_segment_remap(const struct shmc_segment *segment)
 {
     const int error = posix_fallocate(segment->fd, 0, (off_t)segment->max_size);
 
     if (error != 0)
         return error == ENOSPC ? SHMC_NO_SPACE : SHMC_SYSTEM;
-    if (mmap(segment->base, (size_t)segment->max_size, PROT_READ | PROT_WRITE,
-             MAP_SHARED | MAP_NORESERVE | MAP_FIXED, segment->fd, 0) != segment->base)
+    return shmc_segment_show(segment);
+}
+
+enum shmc_status shmc_segment_show(const struct shmc_segment *segment)
+{
+    return map_at(segment->base, segment->max_size, segment->fd) ? SHMC_OK : SHMC_SYSTEM;
+}
+
+enum shmc_status shmc_segment_swap(struct shmc_segment *a, struct shmc_segment *b)
+{
+    const struct shmc_segment was = *a;
+
+    if (a->fd < 0 || b->fd < 0 || a->max_size != b->max_size || !a->writable || !b->writable)
+        return SHMC_INVALID;
+    if (!map_at(a->base, a->max_size, b->fd))
         return SHMC_SYSTEM;
+    if (!map_at(b->base, b->max_size, a->fd)) {
+        const int error = errno;
+        (void)map_at(a->base, a->max_size, a->fd);
+        errno = error;
+        return SHMC_SYSTEM;
+    }
+    a->fd = b->fd;
+    a->file_size = b->file_size;
+    b->fd = was.fd;
+    b->file_size = was.file_size;
     return SHMC_OK;
 }
 

@@ -94,6 +94,10 @@ void shmc_keep_in_child(int fd); /* takes it back, before close(fd) */
 /* For a child: it is killed when the thread that forked it ends, even through execve().
  * CLOSED if `parent`, the pid of that process, is gone already. */
 enum shmc_status shmc_die_with_parent(int parent);
+/* From now on a fault in this writable map, because somebody truncated its file, does no harm: it
+ * reads as zeros. Until unguard, which comes before the map goes away. LIMIT: too many. */
+enum shmc_status shmc_guard(const struct shmc_segment *segment);
+void shmc_unguard(const struct shmc_segment *segment);
 
 /* ---- writer.c: the one who writes ---------------------------------------------------- */
 
@@ -126,6 +130,7 @@ struct shmc_stats {
     uint64_t commits, deltas, relists, wakes;
     uint64_t blocks;
     uint64_t mended; /* how often SEATS had been wiped or truncated */
+    uint64_t renamed; /* how often names of the cache had gone and were made anew */
 };
 
 /* Formats an empty DATA segment (already extended to at least shmc_data_minimum()). */
@@ -157,6 +162,19 @@ enum shmc_status shmc_writer_takeover(struct shmc_segment *data, struct shmc_seg
 /* Leaves the cache to the next writer: says in DATA that it ended in order. Then destroy. */
 void shmc_writer_leave(struct shmc_writer *writer);
 void shmc_writer_destroy(struct shmc_writer *writer);
+
+/* ---- move.c: names of a writer's files were removed ------------------------------------------- */
+
+/* The whole of DATA into a fresh one (formatted, with these settings, whose instance and guard it
+ * has then). Outside of batches. NO_SPACE. */
+enum shmc_status shmc_writer_copy(const struct shmc_writer *writer, struct shmc_segment *data,
+                                  const struct shmc_writer_settings *settings);
+/* The writer goes on in that copy and these fresh seats: nothing was written since. Its own
+ * segments and the two given exchange what they map; addresses stay. */
+enum shmc_status shmc_writer_switch(struct shmc_writer *writer, struct shmc_segment *data,
+                                    struct shmc_segment *seats);
+/* Names were made anew beside the same files; the guard may be another. */
+void shmc_writer_renamed(struct shmc_writer *writer, const struct shmc_writer_settings *settings);
 
 /* Resources and indices. Ids count from 0 in the order of declaration and stay. */
 enum shmc_status shmc_declare_resource(struct shmc_writer *writer, const char *name,

@@ -25,7 +25,7 @@
 
 struct survey {
     const struct shmc_span *span;
-    uint64_t instance;
+    uint64_t hash_key;
     uint8_t *mine, *all; /* a bit per granule: seen in this resource, seen at all */
     size_t map_size;
     struct shmc_heap heap;
@@ -271,7 +271,7 @@ static bool see_place(struct survey *survey, const struct shmc_record *record,
             SHMC_OK ||
         entry.words[0] != key || entry.words[1] != value)
         return fail(survey, "D1: a directory says something else than the primary tree");
-    if (shmc_key_hash(survey->instance, survey->key, length) != hash ||
+    if (shmc_key_hash(survey->hash_key, survey->key, length) != hash ||
         shmc_directory_find(span, record->directory, hash, survey->key, length, &found) !=
             SHMC_OK ||
         found != value)
@@ -439,7 +439,7 @@ enum shmc_status shmc_survey(struct shmc_reader *reader, struct shmc_survey *sum
                              struct shmc_survey_row *rows, uint64_t capacity, char *what,
                              size_t what_size)
 {
-    struct survey survey = {.instance = reader->super->instance,
+    struct survey survey = {.hash_key = reader->super->hash_key,
                             .sum = sum,
                             .what = what,
                             .what_size = what_size};

@@ -183,7 +183,7 @@ static enum shmc_status walk_all(struct shmc_writer *writer, char *what, size_t 
     if (takeover == NULL)
         return SHMC_NO_MEMORY;
     takeover->walk = (struct shmc_walk){.span = &takeover->span,
-                                        .instance = writer->super->instance,
+                                        .hash_key = writer->super->hash_key,
                                         .word = shmc_adopt_word,
                                         .ahead = shmc_adopt_ahead,
                                         .node = shmc_adopt_node,

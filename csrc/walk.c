@@ -74,7 +74,7 @@ static bool is_known(struct tree *tree, shmc_word key)
     if (!shmc_string_open(span, key, &string))
         return false;
     const uint8_t *bytes = string_bytes(span, &string, buffer);
-    const uint64_t hash = shmc_key_hash(tree->walk->instance, bytes, string.length);
+    const uint64_t hash = shmc_key_hash(tree->walk->hash_key, bytes, string.length);
     return shmc_directory_find(span, tree->directory, hash, bytes, string.length, &value) ==
            SHMC_OK;
 }
@@ -233,7 +233,7 @@ static bool walk_bucket(struct shmc_walk *walk, const struct shmc_directory_node
         if (!shmc_string_open(span, key, &string))
             return shmc_walk_fail(walk, "D1: a broken key in a directory");
         const uint8_t *bytes = string_bytes(span, &string, buffer);
-        if (shmc_key_hash(walk->instance, bytes, string.length) != hash ||
+        if (shmc_key_hash(walk->hash_key, bytes, string.length) != hash ||
             (level > 0 && hash >> (64 - SHMC_FAN_BITS * level) != path))
             return shmc_walk_fail(walk, "D2: an entry of a directory lies where nobody finds it");
         add_entry(entries, key, value);

@@ -12,7 +12,7 @@
 
 struct shmc_walk {
     const struct shmc_span *span;
-    uint64_t instance;   /* of DATA: the key of the directories' hashes */
+    uint64_t hash_key; /* of the directories */
     uint64_t generation; /* of the root: nothing it reaches is younger */
     /* A word that an entry of a tree holds, once for each time that it does. */
     bool (*word)(struct shmc_walk *walk, shmc_word word);

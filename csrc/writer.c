@@ -44,7 +44,7 @@ enum shmc_status shmc_data_format(struct shmc_segment *data,
         return SHMC_INVALID;
     super->layout_version = SHMC_LAYOUT_VERSION;
     super->layout_signature = SHMC_LAYOUT_SIGNATURE;
-    super->instance = settings->instance;
+    super->instance = super->hash_key = settings->instance; /* which is random */
     memcpy(super->boot_id, settings->boot_id, sizeof(super->boot_id));
     super->max_size = settings->max_size;
     super->ring_slots = settings->ring_slots;
@@ -116,8 +116,7 @@ void shmc_writer_begin(struct shmc_writer *writer, const struct shmc_writer_sett
 
     writer->incarnation = shmc_load_racy(&super->incarnation) + 1;
     shmc_store_racy(&super->incarnation, writer->incarnation);
-    shmc_store_racy(&super->guard[0], settings->guard[0]);
-    shmc_store_racy(&super->guard[1], settings->guard[1]);
+    shmc_writer_guard(super, settings->guard);
     shmc_store_racy(&super->phase, SHMC_PHASE_IDLE);
     shmc_store_racy(&super->closed, 0);
     shmc_store_racy(&super->writer_pid, (uint64_t)getpid());

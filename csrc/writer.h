@@ -301,6 +301,8 @@ enum shmc_status shmc_writer_make(struct shmc_segment *data, struct shmc_segment
                                   const struct shmc_writer_settings *settings,
                                   struct shmc_writer **made);
 /* From here on whoever wrote this DATA before is fenced off. */
+/* Says in DATA which file's lock its writer holds. */
+void shmc_writer_guard(struct shmc_super *super, const uint64_t guard[2]);
 void shmc_writer_begin(struct shmc_writer *writer, const struct shmc_writer_settings *settings);
 /* A generation in which nothing changed: the first, or one with another window. */
 enum shmc_status shmc_publish_forced(struct shmc_writer *writer);

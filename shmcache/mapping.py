@@ -95,6 +95,19 @@ class Owned(Segments):
         own.limits = self.limits.handle
         return segment
 
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """Of DATA and of SEATS."""
+        data, seats = self._fds
+        return data, seats
+
+    def exchange(self, other: Owned) -> None:
+        """Each is the other's instance from now on: the core has exchanged what they map."""
+        self.current, other.current = other.current, self.current
+        self.settings, other.settings = other.settings, self.settings
+        self.instance, other.instance = other.instance, self.instance
+        self._fds, other._fds = other._fds, self._fds
+
 
 class Fresh(Owned):
     """A new, empty DATA and SEATS, which nobody finds before publish()."""

@@ -178,6 +178,7 @@ _STATS = {
     "commits": "Generations that were published.",
     "deltas": "Changes that were put on the ring.",
     "relists": "Marks on the ring in place of too many changes.",
+    "renamed": "Times that names of the cache's files were gone, and were made anew.",
     "wakes": "Wake-ups of sleeping workers.",
     "revoked": "Pins that were revoked because memory was needed.",
 }

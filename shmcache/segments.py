@@ -1,11 +1,11 @@
 """Where a cache's segments are, what they are called, and whom we trust.
 
-The family of a cache "pods" (layout version 3, in /dev/shm or in a directory):
+The family of a cache "pods" (layout version 4, in /dev/shm or in a directory):
 
-    shmcache-v3-pods.lock            0600: the writer's lock, and its pid for display
-    shmcache-v3-pods.cache           names the current DATA and SEATS; replaced by rename
-    shmcache-v3-pods.<16 hex>.data   DATA instance: written by the writer's uid only
-    shmcache-v3-pods.<16 hex>.seats  SEATS instance: writable for whoever may read DATA
+    shmcache-v4-pods.lock            0600: the writer's lock, and its pid for display
+    shmcache-v4-pods.cache           names the current DATA and SEATS; replaced by rename
+    shmcache-v4-pods.<16 hex>.data   DATA instance: written by the writer's uid only
+    shmcache-v4-pods.<16 hex>.seats  SEATS instance: writable for whoever may read DATA
 
 Readers never open the lock file. Whatever is opened must be a regular file owned by our own uid,
 root, or a uid that the user named: /dev/shm is writable for everybody. The layout version stands
@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 PREFIX = f"shmcache-v{LAYOUT_VERSION}-"
 MAX_NAME = 100
 MAX_SIZE = 32 << 30  # of DATA, in this layout
@@ -119,6 +119,15 @@ class Place:
     def pointer(self) -> str:
         """The file that says which instances are current."""
         return self.stem + ".cache"
+
+    @property
+    def lock(self) -> str:
+        """The file whose lock is the writer's."""
+        return self.stem + ".lock"
+
+    def files(self, current: Current) -> tuple[str, str]:
+        """The files of DATA and SEATS."""
+        return self._instance(current.data, "data"), self._instance(current.seats, "seats")
 
     def current(self) -> Current:
         """The instances to use now. SegmentNotFound if there is no such cache."""
@@ -332,7 +341,13 @@ class Place:
         kept = keep and {self._instance(keep.data, "data"), self._instance(keep.seats, "seats")}
         gone = [file for file in self.instances() if not kept or file not in kept]
         end_instances(self, gone)
-        return sum(self.location.unlink(file) for file in gone)
+        return sum(self._remove(file) for file in gone)
+
+    def _remove(self, file: str) -> bool:
+        try:
+            return self.location.unlink(file)
+        except PermissionError:
+            return False  # somebody else put it there: it stays, and nobody is led to it
 
     def discard(self, current: Current, lock_fd: int) -> None:
         """Removes instances that were never published, and nothing else. The lock was taken."""

@@ -26,6 +26,7 @@ from shmcache.errors import BusyError, CacheFull, CorruptSegment, ShmCacheError
 from shmcache.indexing import Functions, identity, identity_of, published, resolve
 from shmcache.inheriting import Inheritance, adopt, settings_of, take_over
 from shmcache.mapping import Fresh, Inherited
+from shmcache.names import Names
 from shmcache.segments import Place, beside
 from shmcache.settings import IndexSpec, Resource, WriterSettings, check_index_spec, check_label
 from shmcache.staging import Staged
@@ -93,6 +94,7 @@ class Writer(Contacts):
         self._segments: Fresh | Inherited | None = None
         self._published = False
         self._tended = _native.OK
+        self._names = Names()
         beside()
         self._lock_fd = self.place.take_lock() if lock_fd is None else lock_fd
         try:
@@ -447,11 +449,14 @@ class Writer(Contacts):
             if self._handle is None:
                 return False
             status = lib.shmc_tend(self._handle, monotonic_ns())
+            going_on = status != _native.OK or (
+                lib.shmc_in_batch(self._handle) or self._names.look(self)
+            )
         if status != self._tended:
             self._tended = status
             if status:
                 logger.error("%s", _native.failure(status, f"cache {self.name!r}: tend"))
-        return status not in (_native.FENCED, _native.CORRUPT)
+        return bool(going_on) and status not in (_native.FENCED, _native.CORRUPT)
 
     def close(self) -> None:
         """Ends the cache: its names go; who is attached keeps its last state. Idempotent.

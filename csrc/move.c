@@ -1,0 +1,74 @@
+/*
+ * move.c - a writer goes on in other files, because the names of its own are gone.
+ *
+ * Somebody removed files under a running writer. Who is attached reads on, but nobody finds the
+ * cache any more, and a file without a name cannot be given one again. So the writer makes new
+ * files, copies DATA as it is, and goes on there: its maps show the new files at the addresses that
+ * they had, so that all its private tables stay true.
+ *
+ *      copy ▸ (the new instance is named) ▸ switch ▸ the old one is told that it is over (end.c)
+ *
+ * Invariants
+ *   M1  between copy and switch nothing is written, no batch is open: both files hold one state.
+ *   M2  the copy is an instance of its own, in which no pin, no cursor and no reader is known. What
+ *       hashes were made with is the same there.
+ *   M3  the old file is never written again but to say that it is over: views of it stay true until
+ *       the last one has gone, whatever is published in the new one.
+ *   M4  whoever dies in between leaves the old instance, the new one, or both whole, each with its
+ *       last generation.
+ *
+ * Ordering: none of its own. Readers find the new instance by its name; the old one's are rung for
+ * after its last word (N1 of end.c).
+ */
+#include "writer.h"
+
+enum shmc_status shmc_writer_copy(const struct shmc_writer *writer, struct shmc_segment *data,
+                                  const struct shmc_writer_settings *settings)
+{
+    struct shmc_super *super = (struct shmc_super *)(void *)data->base;
+    const uint64_t size = writer->data->file_size;
+
+    if (writer->in_batch || !data->writable || data->max_size != writer->data->max_size)
+        return SHMC_INVALID;
+    if (shmc_load_racy(&writer->super->incarnation) != writer->incarnation)
+        return SHMC_FENCED;
+    const enum shmc_status status = shmc_segment_extend(data, size);
+    if (status != SHMC_OK)
+        return status;
+    memcpy(data->base, writer->data->base, (size_t)size);
+    super->instance = settings->instance; /* M2 */
+    shmc_writer_guard((struct shmc_super *)(void *)data->base, settings->guard);
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_writer_switch(struct shmc_writer *writer, struct shmc_segment *data,
+                                    struct shmc_segment *seats)
+{
+    if (writer->in_batch || writer->seats == NULL ||
+        data->file_size != writer->data->file_size ||
+        shmc_seats_count(seats) != writer->seat_count)
+        return SHMC_INVALID;
+    enum shmc_status status = shmc_segment_swap(writer->data, data);
+    if (status != SHMC_OK)
+        return status;
+    shmc_unguard(writer->seats);
+    status = shmc_segment_swap(writer->seats, seats);
+    const enum shmc_status guarded = shmc_guard(writer->seats);
+    (void)shmc_seats_check_header(writer->seats, &writer->seats_instance);
+    writer->counters.renamed++;
+    return status != SHMC_OK ? status : guarded;
+}
+
+/* ---- what stays where it is -------------------------------------------------------------------- */
+
+void shmc_writer_guard(struct shmc_super *super, const uint64_t guard[2])
+{
+    shmc_store_racy(&super->guard[0], guard[0]);
+    shmc_store_racy(&super->guard[1], guard[1]);
+}
+
+void shmc_writer_renamed(struct shmc_writer *writer, const struct shmc_writer_settings *settings)
+{
+    shmc_writer_guard(writer->super, settings->guard);
+    writer->counters.renamed++;
+}

@@ -1,0 +1,288 @@
+"""Invariant tested: a writer whose files were removed under it is found again, with all it has;
+who was attached loses nothing; another's cache at the name is left alone (G41, G46)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workers import PATIENCE, Worker, eventually
+
+import shmcache
+from shmcache import _native, names, states
+from shmcache.errors import FencedError
+from shmcache.observing import Observed
+from shmcache.segments import Place
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+
+OPTIONS: dict[str, Any] = {"arena_max": "16MiB", "ring_slots": 256, "seats": 16}
+EVERYTHING = ("data", "seats", "cache", "lock")
+
+
+def pod(number: int) -> dict[str, Any]:
+    metadata = {"name": f"p{number}", "uid": f"u{number}", "resourceVersion": str(number + 1)}
+    return {"metadata": metadata, "spec": {"node": number % 7}}
+
+
+@pytest.fixture
+def writer(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[shmcache.Writer]:
+    """Its own thread does not look at the names: the test says when."""
+    monkeypatch.setattr(names, "LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(names, "RETRY_SECONDS", 3600.0)
+    pods = shmcache.Resource("pods", {"node": "spec.node"})
+    with shmcache.Writer(name, [pods, "nodes"], **OPTIONS) as made:
+        made.apply("pods", [pod(number) for number in range(200)])
+        made.set_state("pods", states.SYNCED, "17")
+        yield made
+        if names_of(made):
+            made.check()
+
+
+def names_of(writer: shmcache.Writer) -> list[str]:
+    return writer.place.location.names(writer.place.stem)
+
+
+def remove(writer: shmcache.Writer, ends: tuple[str, ...]) -> None:
+    for file in names_of(writer):
+        if file.rpartition(".")[2] in ends:
+            writer.place.location.unlink(file)
+
+
+def look(writer: shmcache.Writer) -> bool:
+    """The next of its regular looks, now; whether it goes on."""
+    writer._names._next = 0.0
+    return writer._tend()
+
+
+@pytest.mark.parametrize(
+    "ends", [("cache",), ("lock",), ("data",), ("seats",), ("data", "seats"), EVERYTHING]
+)
+def test_g46_removed_names_are_made_anew(
+    writer: shmcache.Writer, caplog: pytest.LogCaptureFixture, ends: tuple[str, ...]
+) -> None:
+    with shmcache.attach(writer.name) as cache:
+        view, instance = cache["pods"]["p7"], cache.instance
+        remove(writer, ends)
+
+        assert look(writer)
+
+        assert 1 == writer.stats()["renamed"]
+        assert all(f".{end}" in caplog.text for end in ends), "the log does not say what was gone"
+        assert (instance == cache.instance) is not bool({"data", "seats"} & set(ends))
+        writer.put("pods", "new", pod(1000))
+        assert cache["pods"]["new"] == pod(1000)
+        assert view == pod(7), "what was held has changed"
+        with shmcache.attach(writer.name) as late:
+            assert 201 == len(late["pods"])
+            assert late["pods"]["p150"] == pod(150)
+            assert 29 == len(late["pods"].by_index("node", "3"))
+            assert ("synced", "17") == (late["pods"].status.state, late["pods"].status.version)
+            assert 1 == seen_by(late, writer)["renamed"], "readers cannot see it"
+    writer.check()
+    assert sorted(EVERYTHING) == sorted(file.rpartition(".")[2] for file in names_of(writer))
+    assert look(writer)
+    assert 1 == writer.stats()["renamed"], "it was done twice"
+
+
+def seen_by(cache: shmcache.Cache, writer: shmcache.Writer) -> dict[str, int]:
+    """What metrics are made of."""
+    writer._tend()
+    return Observed(cache, writer.place).stats
+
+
+def test_handlers_are_told_what_changes_and_nothing_else(writer: shmcache.Writer) -> None:
+    told: list[tuple[str, str]] = []
+    with shmcache.attach(writer.name) as cache:
+        registration = cache["pods"].add_handler(
+            on_add=lambda obj, *_: told.append(("add", str(obj["metadata"]["name"]))),
+            on_update=lambda old, _: told.append(("update", str(old["metadata"]["name"]))),
+            on_delete=lambda obj, *_: told.append(("delete", obj.key)),
+        )
+        cache.start()
+        eventually(lambda: registration.has_synced, "it has not synced")
+        told.clear()
+        remove(writer, EVERYTHING)
+        assert look(writer)
+        writer.put("pods", "p3", pod(3) | {"new": 1}, "9999")
+        writer.delete("pods", "p5")
+        writer.apply("pods", [pod(1000)])
+        eventually(lambda: ("add", "p1000") in told, "nothing comes any more")
+        assert [("add", "p1000"), ("delete", "p5"), ("update", "p3")] == sorted(told)
+
+
+def test_who_sleeps_is_woken_and_sleeps_on_in_the_new_instance(writer: shmcache.Writer) -> None:
+    with Worker("fork", sleeper, writer.name) as worker:
+        assert "ready" == worker.hear()
+        remove(writer, EVERYTHING)
+        assert look(writer)
+        for number in (1, 2):
+            writer.put("pods", "p0", pod(number))
+            assert pod(number) == worker.hear()
+
+
+def sleeper(pipe: Connection, name: str) -> None:
+    with shmcache.attach(name) as cache:
+        last = cache["pods"]["p0"].to_dict()
+        pipe.send("ready")
+        while True:
+            seen = cache.latest
+            found = cache["pods"]["p0"].to_dict()
+            if found == last:
+                cache.wait(seen, timeout=PATIENCE)
+            else:
+                last = found
+                pipe.send(found)
+
+
+def test_what_is_being_staged_is_not_lost(writer: shmcache.Writer) -> None:
+    with writer.begin_replace("pods", "18") as staged:
+        staged.apply([pod(number) for number in range(50)])
+        remove(writer, EVERYTHING)
+        assert look(writer)
+        staged.apply([pod(number) for number in range(50, 100)])
+    with shmcache.attach(writer.name) as cache:
+        assert 100 == len(cache["pods"])
+        assert cache["pods"]["p99"] == pod(99)
+
+
+def test_the_next_writer_goes_on_in_the_new_instance(name: str) -> None:
+    with Worker("fork", writing, name) as first:
+        assert "ready" == first.hear()
+        for file in Place(name).location.names(Place(name).stem):
+            Place(name).location.unlink(file)
+        assert first.ask("look")
+        first.kill()
+    with shmcache.Writer(name, ["pods"], **OPTIONS) as writer:
+        assert ["pods"] == list(writer.inherited)
+        assert 200 == sum(1 for _ in writer.objects("pods"))
+        writer.check()
+
+
+def writing(pipe: Connection, name: str) -> None:
+    writer = shmcache.Writer(name, ["pods"], **OPTIONS)
+    writer.apply("pods", [pod(number) for number in range(200)])
+    writer.set_state("pods", states.SYNCED, "17")
+    pipe.send("ready")
+    while pipe.recv() == "look":
+        pipe.send(look(writer))
+
+
+def test_it_is_noticed_in_time_without_being_asked(name: str) -> None:
+    with shmcache.Writer(name, ["pods"], **OPTIONS) as writer:
+        writer.apply("pods", [pod(1)])
+        remove(writer, EVERYTHING)
+        eventually(lambda: writer.stats()["renamed"] == 1, "nobody notices")
+        with shmcache.attach(name) as cache:
+            assert ["p1"] == list(cache["pods"])
+    assert names.LOOK_SECONDS * 2 <= 10
+
+
+# ---- what is not ours ---------------------------------------------------------------------------
+
+
+def another_writer(writer: shmcache.Writer) -> shmcache.Writer:
+    remove(writer, EVERYTHING)
+    other = shmcache.Writer(writer.name, ["pods"], **OPTIONS)
+    other.put("pods", "theirs", {"x": 1})
+    return other
+
+
+def one_that_left(writer: shmcache.Writer) -> shmcache.Writer:
+    other = another_writer(writer)
+    other.leave()
+    return other
+
+
+@pytest.mark.parametrize("come", [another_writer, one_that_left])
+def test_another_cache_at_the_name_is_left_alone(
+    writer: shmcache.Writer,
+    caplog: pytest.LogCaptureFixture,
+    come: Callable[[shmcache.Writer], shmcache.Writer],
+) -> None:
+    cache = shmcache.attach(writer.name)
+    other = come(writer)
+    before = names_of(writer)
+
+    assert not look(writer)
+
+    assert "another" in caplog.text
+    for _ in range(2):
+        with pytest.raises(FencedError):
+            writer.put("pods", "mine", {})
+    writer.close()
+    assert before == names_of(writer)
+    eventually(lambda: "theirs" in cache["pods"], "readers do not move to it")
+    with shmcache.attach(writer.name) as late:
+        assert ["theirs"] == list(late["pods"])
+    cache.close()
+    other.close()
+    writer.place.unlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as other users")
+def test_a_name_that_is_another_users_now_ends_the_writer(writer: shmcache.Writer) -> None:
+    path = writer.place.location.file(writer.place.pointer)
+    text = Path(path).read_text(encoding="ascii")
+    os.unlink(path)
+    Path(path).write_text(text, encoding="ascii")
+    os.chown(path, 65534, 65534)
+
+    assert not look(writer)
+
+    with pytest.raises(FencedError):
+        writer.put("pods", "mine", {})
+    assert text == Path(path).read_text(encoding="ascii")
+
+
+@pytest.mark.parametrize("text", ["", "no cache", "shmcache 1 2 4096\n"])
+def test_a_pointer_that_leads_nowhere_is_written_again(writer: shmcache.Writer, text: str) -> None:
+    Path(writer.place.location.file(writer.place.pointer)).write_text(text, encoding="ascii")
+
+    assert look(writer)
+
+    with shmcache.attach(writer.name) as cache:
+        assert 200 == len(cache["pods"])
+
+
+def test_what_cannot_be_done_now_is_tried_again(
+    writer: shmcache.Writer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    remove(writer, EVERYTHING)
+    with monkeypatch.context() as patch:
+        patch.setattr(names, "lib", _FullLib())
+        for _ in range(2):
+            assert look(writer)
+    assert 1 == caplog.text.count("cannot be made anew yet")
+    assert ["cache", "lock"] == [file.rpartition(".")[2] for file in names_of(writer)]
+    writer.put("pods", "new", {})  # as before
+
+    assert look(writer)
+
+    with shmcache.attach(writer.name) as cache:
+        assert "new" in cache["pods"]
+
+
+class _FullLib:
+    """The core, where there is no room for a copy."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "shmc_writer_copy":
+            return lambda *_: _native.NO_SPACE
+        return getattr(_native.lib, name)
+
+
+def test_a_directory_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    with shmcache.Writer(str(tmp_path / "cache"), ["pods"], **OPTIONS) as writer:
+        writer.apply("pods", [pod(1)])
+        shutil.rmtree(tmp_path / "cache")
+
+        assert look(writer)
+
+        with shmcache.attach(writer.name) as cache:
+            assert ["p1"] == list(cache["pods"])

@@ -43,6 +43,7 @@
  *   NO_STATE_CHECK   a ticket leads to a key only if that is queued
  *   NO_HOLD_CHECK    done() ends only the holding that it is of
  *   NO_GIVE_BACK     what a dead worker held becomes dirty
+ *   NO_LIFE_LOCK     a worker whose seat was written over still lives if the kernel says so
  *   NO_RIVAL_CHECK   a new key is searched for once more before it becomes known
  *   NO_CONFIRM       a delay that was set changes an idle word, so that its slot is not retired
  *   NO_DELAY_END     a delay is over before the key that it fires has its ticket
@@ -254,6 +255,11 @@
 #define SHMC_KEEP_NO_LET_GO 0
 #else
 #define SHMC_KEEP_NO_LET_GO 1
+#endif
+#ifdef SHMC_MUTANT_NO_LIFE_LOCK
+#define SHMC_KEEP_NO_LIFE_LOCK 0
+#else
+#define SHMC_KEEP_NO_LIFE_LOCK 1
 #endif
 #ifdef SHMC_MUTANT_NO_PIN_OPEN
 #define SHMC_KEEP_NO_PIN_OPEN 0

@@ -16,7 +16,7 @@
  *   parent       What serves a parent ends with it, whatever ends the parent: the kernel
  *                sends the signal when the thread that forked is gone.
  *
- *   guard        Whoever may write SEATS may truncate it, and the next access of anybody else is
+ *   guard        Whoever may write SEATS, a queue or a board may truncate it, and the next access of anybody else is
  *                SIGBUS. The handler makes the file long again and returns: the access is tried
  *                anew and finds zeros. Where there is no memory for that, a page of our own takes
  *                its place. So the access itself costs nothing, whichever thread makes it. A fault
@@ -143,7 +143,7 @@ static struct guarded {
     _Atomic(uint8_t *) base; /* NULL = free; TAKEN = being filled */
     _Atomic uint64_t size;
     _Atomic int fd;
-    atomic_bool replaced;
+    atomic_bool mended, replaced;
 } guarded[GUARDED];
 static uint8_t taken; /* its address: a base that no map has */
 
@@ -160,8 +160,10 @@ static bool mend(uint8_t *address)
 
         if (base == NULL || base == &taken || address < base || address >= base + size)
             continue;
-        if (shmc_file_lengthen(atomic_load(&guarded[i].fd), size))
+        if (shmc_file_lengthen(atomic_load(&guarded[i].fd), size)) {
+            atomic_store(&guarded[i].mended, true);
             return true;
+        }
         atomic_store(&guarded[i].replaced, true); /* long enough, or not to be lengthened */
         return shmc_page_replace(base, (uint64_t)(address - base));
     }
@@ -217,6 +219,7 @@ enum shmc_status shmc_guard(const struct shmc_segment *segment)
             continue;
         atomic_store(&guarded[i].size, segment->max_size);
         atomic_store(&guarded[i].fd, segment->fd);
+        atomic_store(&guarded[i].mended, false);
         atomic_store(&guarded[i].replaced, false);
         atomic_store(&guarded[i].base, segment->base);
         return SHMC_OK;
@@ -239,6 +242,13 @@ void shmc_unguard(const struct shmc_segment *segment)
 
     if (found != NULL)
         atomic_store(&found->base, NULL);
+}
+
+bool shmc_guard_mended(const struct shmc_segment *segment)
+{
+    struct guarded *found = guard_of(segment);
+
+    return found != NULL && atomic_exchange(&found->mended, false);
 }
 
 bool shmc_guard_replaced(const struct shmc_segment *segment)

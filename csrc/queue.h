@@ -85,6 +85,7 @@ struct shmc_queue {
     bool feeding;
     const uint64_t *fork_word;
     uint64_t incarnation; /* of our seat, whole */
+    struct shmc_segment file; /* guarded: whoever may write it may truncate it */
     bool lent;            /* memory of a test, all there from the start */
     shmc_atomic stopped;  /* this process takes no more keys */
     pthread_mutex_t lock; /* what follows */
@@ -219,6 +220,12 @@ void shmc_queue_survey(const struct shmc_queue *queue, struct shmc_queue_stats *
 void shmc_queue_rebuild(struct shmc_queue *queue, uint64_t now_ns);
 
 /* ---- queueseat.c ------------------------------------------------------------------------------- */
+
+/* The byte whose lock says that this incarnation of a seat lives, whatever stands in the file. */
+static inline uint64_t shmc_queue_owner_byte(uint64_t seat, uint64_t incarnation)
+{
+    return SHMC_QUEUE_OWNER_BYTE + (seat << 15 | (incarnation & KEY_INCARNATIONS));
+}
 
 void shmc_queue_identify(struct shmc_queue_header *header, uint64_t instance, uint64_t slot_count,
                          uint64_t seat_count, uint64_t seed);

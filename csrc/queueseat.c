@@ -8,7 +8,8 @@
  * Invariants
  *   F1  geometry is taken from the header once, when it is opened, and checked against the file.
  *   F2  a seat is held by the lock of its byte through a description that serves nothing but our
- *       own locks; another one tries those of others (E1).
+ *       own locks; another one tries those of others (E1). The lock of a second byte, which names
+ *       seat and incarnation, is held as long: what the file says of both may be anybody's.
  *   F3  a feeder stores a position only after the keys of all deltas before it were added, and
  *       only while it holds byte FEED. Who takes it over goes on from there: a delta may be added
  *       twice, and none is left out. After a shutdown, which ignores adds, no position holds.
@@ -142,6 +143,7 @@ static void settle(struct shmc_queue *queue, uint64_t index)
     struct shmc_queue_seat *seat = &queue->seats[index];
     const uint64_t incarnation = shmc_load_racy(&seat->incarnation) + 1;
 
+    (void)shmc_lock_byte(queue->seat_fd, shmc_queue_owner_byte(index, incarnation));
     queue->seat_index = index;
     queue->seat = seat;
     queue->incarnation = incarnation;
@@ -193,22 +195,25 @@ static enum shmc_status begin(struct shmc_queue *queue)
     return SHMC_OK;
 }
 
-enum shmc_status shmc_queue_open(const struct shmc_segment *file, int seat_fd, int lock_fd,
-                                 struct shmc_queue **made)
+static enum shmc_status open_guarded(const struct shmc_segment *file, int seat_fd, int lock_fd,
+                                     struct shmc_queue **made)
 {
     struct shmc_heap heap = {0};
     struct geometry geometry;
     enum shmc_status status = read_geometry(file, &geometry);
+    struct shmc_queue *queue = NULL;
 
+    if (status == SHMC_OK) {
+        queue = shmc_heap_resize(&heap, NULL, 0, sizeof *queue);
+        status = queue == NULL ? SHMC_NO_MEMORY : SHMC_OK;
+    }
     if (status != SHMC_OK)
         return status;
-    struct shmc_queue *queue = shmc_heap_resize(&heap, NULL, 0, sizeof *queue);
-    if (queue == NULL)
-        return SHMC_NO_MEMORY;
     memset(queue, 0, sizeof *queue);
     place(queue, file, &geometry);
     queue->seat_fd = seat_fd;
     queue->lock_fd = lock_fd;
+    queue->file = *file;
     queue->lent = file->fd < 0;
     queue->fork_word = shmc_fork_word();
     shmc_queue_limits(queue, DEFAULT_BASE_NS, DEFAULT_MAX_NS, DEFAULT_TOKEN_NS, DEFAULT_BURST);
@@ -223,6 +228,19 @@ enum shmc_status shmc_queue_open(const struct shmc_segment *file, int seat_fd, i
     return status;
 }
 
+enum shmc_status shmc_queue_open(const struct shmc_segment *file, int seat_fd, int lock_fd,
+                                 struct shmc_queue **made)
+{
+    enum shmc_status status = shmc_guard(file); /* before the first look into it */
+
+    if (status != SHMC_OK)
+        return status;
+    status = open_guarded(file, seat_fd, lock_fd, made);
+    if (status != SHMC_OK)
+        shmc_unguard(file);
+    return status;
+}
+
 void shmc_queue_close(struct shmc_queue *queue)
 {
     struct shmc_heap heap = {.bytes = sizeof *queue};
@@ -231,15 +249,18 @@ void shmc_queue_close(struct shmc_queue *queue)
         return;
     if (!shmc_queue_forked(queue)) {
         const uint64_t now_ns = shmc_monotonic_ns();
+        const uint64_t held = shmc_queue_owner_byte(queue->seat_index, queue->incarnation);
         shmc_store_release(&queue->seat->incarnation, queue->incarnation + 1); /* E1 */
         shmc_store_racy(&queue->seat->in_use, 0);
         queue->owner = UINT64_C(1023) << 7; /* nobody's */
         queue->incarnation++;
+        (void)shmc_unlock_byte(queue->seat_fd, held);
         shmc_queue_scan(queue, now_ns); /* what was ours is given back */
         (void)shmc_unlock_byte(queue->seat_fd, queue->seat_index);
         shmc_queue_feed_end(queue);
         pthread_mutex_destroy(&queue->lock);
     }
+    shmc_unguard(&queue->file);
     shmc_heap_resize(&heap, queue, sizeof *queue, 0);
 }
 

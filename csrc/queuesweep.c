@@ -12,8 +12,11 @@
  *   E2  of a dead worker: held becomes queued, claimed and dead become free; each by an exchange,
  *       so that two sweeps do it once.
  *   E3  each queued key has a ticket after a scan, each delay is known to its block.
+ *   E5  a worker is dead if the file says so and the kernel does, too: nobody holds the lock of the
+ *       byte that names its seat and incarnation. A number that somebody wrote over a living
+ *       worker's takes no key from it.
  *   E4  damage is noticed where it is met: a word in a state that cannot be, an identity that
- *       changed. Then every key whose bytes still have their hash becomes dirty, whoever holds
+ *       changed, a truncated file (its fault is survived, see process.c). Then every key whose bytes still have their hash becomes dirty, whoever holds
  *       one goes on with it; what has no name any more is freed. `rebuilds` tells the feeder,
  *       which adds all keys of its resources.
  *
@@ -42,7 +45,11 @@ static bool owner_dead(const struct shmc_queue *queue, uint64_t word)
     if (seat == queue->seat_index)
         return (word & ~UINT64_C(127) & UINT32_MAX) != queue->owner;
     return (shmc_load_acquire(&queue->seats[seat].incarnation) & KEY_INCARNATIONS) !=
-           KEY_INCARNATION(word);
+               KEY_INCARNATION(word) &&
+           SHMC_CHECKED(NO_LIFE_LOCK,
+                        shmc_probe_byte(queue->lock_fd,
+                                        shmc_queue_owner_byte(seat, KEY_INCARNATION(word))) !=
+                            SHMC_BUSY); /* E5 */
 }
 
 bool shmc_queue_reap(struct shmc_queue *queue, uint64_t seat)
@@ -238,6 +245,8 @@ void shmc_queue_rebuild(struct shmc_queue *queue, uint64_t now_ns)
 {
     struct shmc_queue_header *header = queue->header;
 
+    shmc_store_racy(&queue->backed, 0); /* what was truncated has no memory behind it */
+    shmc_store_racy(&queue->rings_backed, 0);
     shmc_queue_identify(header, queue->instance, queue->slot_count, queue->seat_count,
                         queue->seed);
     if (shmc_load_racy(&header->fresh) > queue->slot_count)
@@ -252,6 +261,21 @@ void shmc_queue_rebuild(struct shmc_queue *queue, uint64_t now_ns)
     shmc_queue_scan(queue, now_ns);
 }
 
+/* A file that was truncated is long again, and what it held is gone. */
+static void mend_file(struct shmc_queue *queue)
+{
+    bool damaged = false;
+
+    if (queue->lent)
+        return;
+    damaged |= shmc_file_lengthen(queue->file.fd, queue->file.max_size);
+    damaged |= shmc_guard_mended(&queue->file);
+    if (shmc_guard_replaced(&queue->file))
+        damaged |= shmc_segment_show(&queue->file) == SHMC_OK;
+    if (damaged)
+        note_damage(queue);
+}
+
 void shmc_queue_sweep(struct shmc_queue *queue, uint64_t now_ns)
 {
     struct shmc_queue_header *header = queue->header;
@@ -263,6 +287,7 @@ void shmc_queue_sweep(struct shmc_queue *queue, uint64_t now_ns)
     shmc_store_release(&queue->seat->incarnation, queue->incarnation); /* whoever spoilt it */
     shmc_store_racy(&queue->seat->in_use, 1);
     const bool found = reap_all(queue);
+    mend_file(queue);
     if (identity_differs(queue) || shmc_load_racy(&header->corrupt) != 0) {
         shmc_store_racy(&header->corrupt, 0);
         shmc_queue_rebuild(queue, now_ns);

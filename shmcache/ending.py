@@ -35,8 +35,11 @@ def _tell(place: Place, file: str, size: int | None, end: object) -> None:
         fd = place.location.open(file, writable=True)
     except FileNotFoundError:
         return
+    except OSError:
+        return  # a link, a directory: whatever somebody put there is no instance
     try:
-        found = os.fstat(fd).st_size
+        status = os.fstat(fd)
+        found = status.st_size if status.st_uid == os.geteuid() else 0  # nor is another user's
         size = size or found
         if 0 < size <= found:
             segment = _native.map_segment(fd, size, writable=True, doing=f"ending {file}")

@@ -126,4 +126,6 @@ class SharedMemory(Directory):
             posix_ipc.unlink_shared_memory("/" + name)
         except posix_ipc.ExistentialError:
             return False
+        except posix_ipc.PermissionsError:
+            raise PermissionError(1, "Operation not permitted", self.file(name)) from None
         return True

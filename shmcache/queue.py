@@ -28,6 +28,7 @@ from shmcache import _native, waiting
 from shmcache._native import check, ffi, lib, struct_values
 from shmcache.errors import ClosedError, ForkedError, QueueShutDown
 from shmcache.queuefile import QueueFile
+from shmcache.queuepast import LOOK_SECONDS, Past
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class WorkQueue:
         self._deadline = _ns(deadline or 0)
         self._locks: dict[int, RLock] = {}
         self._stopped = False
+        self._past = Past()
         self._file, self._hot = self._open()
 
     def _open(self) -> tuple[QueueFile, _hot.Queue]:
@@ -111,9 +113,22 @@ class WorkQueue:
         """In a child of fork(): a seat of its own. Nothing that the parent held is held here."""
         with self._locks.setdefault(os.getpid(), RLock()):
             if self._hot.forked:
+                self._past = Past()
                 self._file, self._hot = self._open()
                 self._stopped = False
             return self._hot
+
+    def _look(self) -> None:
+        """Goes over to the file that has the name, if ours has lost it."""
+        if not self._hot.forked and not self._hot.closed:
+            self._file, self._hot = self._past.look((self._file, self._hot), self._anew)
+
+    def _anew(self) -> tuple[QueueFile, _hot.Queue]:
+        file, hot = self._open()
+        if self._stopped:
+            lib.shmc_queue_stop(file.use())
+            file.leave()
+        return file, hot
 
     def _use(self) -> AbstractContextManager[object]:
         if self._hot.forked:
@@ -132,6 +147,8 @@ class WorkQueue:
         adds others gives a time limit: it may be the one who makes room); BusyError after
         `timeout` seconds. Nothing happens after shut_down().
         """
+        if self._past.due():
+            self._look()
         try:
             self._hot.add(key, priority, timeout)
         except ForkedError:
@@ -141,6 +158,7 @@ class WorkQueue:
         """add() for each."""
         if self._hot.forked:
             self._reopen()
+        self._look()
         self._hot.add_many(keys, priority)
 
     def add_after(
@@ -170,16 +188,34 @@ class WorkQueue:
         """
         if waiting.cooperative() is not None:
             return self._get_on_hub(timeout, deadline)
+        long = timeout is None or timeout > LOOK_SECONDS
         try:
-            return self._hot.get(timeout, deadline)
+            key = self._hot.get(LOOK_SECONDS if long else timeout, deadline)
         except ForkedError:
             return self._reopen().get(timeout, deadline)
+        if key is not None:
+            return key
+        if long or self._past.due():
+            self._look()
+        return self._get_on(timeout, deadline) if long else None
+
+    def _get_on(self, timeout: float | None, deadline: float) -> str | None:
+        """get() after its first second: looks whether the file still has its name."""
+        end = None if timeout is None else time.monotonic() + timeout - LOOK_SECONDS
+        while True:
+            left = LOOK_SECONDS if end is None else min(LOOK_SECONDS, end - time.monotonic())
+            key = self._hot.get(max(left, 0.0), deadline)
+            if key is not None or left < LOOK_SECONDS:
+                return key
+            self._look()
 
     def _get_on_hub(self, timeout: float | None, deadline: float) -> str | None:
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._hot.forked:
                 self._reopen()
+            if self._past.due():
+                self._look()
             key = self._hot.get(0, deadline)
             left = _HUB_SECONDS if end is None else end - time.monotonic()
             if key is not None or left <= 0:
@@ -192,6 +228,7 @@ class WorkQueue:
             self._hot.done(key)
         except ForkedError:
             return  # it is the parent's
+        self._past.done(key)
 
     def forget(self, key: str) -> None:
         """The next add_rate_limited() of the key begins with the shortest wait again."""
@@ -277,6 +314,7 @@ class WorkQueue:
 
         The last one to leave an empty queue removes it.
         """
+        self._past.close()
         self._hot.close()
 
     def __enter__(self) -> Self:
@@ -326,6 +364,8 @@ class WorkQueue:
 
     def tend(self) -> None:
         """Looks after dead workers' keys, if it is time to. get() does so, too."""
+        if self._past.due():
+            self._look()
         with self._use() as handle:
             lib.shmc_queue_sweep(handle, time.monotonic_ns())
 

@@ -1,6 +1,6 @@
 """The file of a work queue: made by the first process that asks for it, found by the others.
 
-    shmcache-v3-pods.deployments+apps.queue      queue "deployments.apps" of the cache "pods"
+    shmcache-v4-pods.deployments+apps.queue      queue "deployments.apps" of the cache "pods"
 
 It stands beside the cache's files and belongs to whoever made it; the writer never touches it. It
 is made whole under another name and then linked, so that nobody finds half of one. Opening takes
@@ -234,6 +234,17 @@ class QueueFile:
     def leave(self) -> None:
         """Ends a use; the last one gives back what was released meanwhile."""
         self._users.pop()
+
+    def named(self) -> bool:
+        """Whether the name still leads to this file."""
+        found = os.fstat(self._fds[0])
+        return self.place.location.identity(self.file) == (found.st_dev, found.st_ino)
+
+    def is_idle(self) -> bool:
+        """Whether no key waits, is in progress, or comes later."""
+        idle = self._is_empty(self.use())
+        self.leave()
+        return idle
 
     def release(self) -> None:
         """Leaves the queue. Called by `_hot` when nobody is in a call any more."""

@@ -19,7 +19,8 @@ held for a few stores when the file is new, or a resource is first written.
         the holder of the key, when it has dealt with that; no process begins in a place that has
         one, as long as there is another place.
     B4  Garbage in the file costs waits or log lines, and never more: everything that is read is a
-        number that is compared, or a text that is compared.
+        number that is compared, or a text that is compared. One that was truncated is made long
+        again by whoever faults (process.c), and is new then.
 
 The file stays when all have left: who starts next must know what was written last. It goes with the
 cache, or when the last one leaves and there is no cache.
@@ -28,7 +29,6 @@ cache, or when the last one leaves and there is no cache.
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
 import struct
 import time
@@ -37,10 +37,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shmcache import _native
-from shmcache._native import lib
+from shmcache._native import ffi, lib
 from shmcache.controllers.places import LANES, PLACE, Mine, Seat
-from shmcache.errors import BusyError, LayoutMismatch
+from shmcache.errors import BusyError, LayoutMismatch, SegmentNotFound, UntrustedSegment
 from shmcache.segments import Place
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 MAGIC = 0x31_64_72_61_6F_62_73  # "sboard1"
 PLACES = 128
@@ -69,7 +73,11 @@ class Board:
         self._where = place
         self._resources: dict[str, int] = {}
         self._fd = self._open()
-        self.map = mmap.mmap(self._fd, SIZE)
+        doing = "opening a controller's board"
+        self._segment = _native.map_segment(self._fd, SIZE, writable=True, doing=doing)
+        _native.check(lib.shmc_guard(self._segment), doing)
+        mapped: Any = self._segment
+        self.map: Any = ffi.buffer(mapped.base, SIZE)
         self.words = memoryview(self.map).cast("Q")
         with self._updating():
             self._check()
@@ -80,13 +88,13 @@ class Board:
             fd = location.create(self.file, 0o600)
         except FileExistsError:
             try:
-                fd = location.open(self.file, writable=True)
-            except FileNotFoundError:
+                fd = self._where.open_shared(self.file)
+            except SegmentNotFound:
                 return self._open()  # it was removed in between
         try:
             found = os.fstat(fd)
             if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-                raise BusyError(f"{location.file(self.file)} belongs to another user")
+                raise UntrustedSegment(f"{location.file(self.file)} belongs to another user")
             _native.check(lib.shmc_close_in_child(fd), "opening a controller's board")
             os.ftruncate(fd, SIZE)  # new pages are zeros, and cost nothing until they are used
         except BaseException:
@@ -122,7 +130,9 @@ class Board:
         if gone and not any(self.held(number) for number in range(PLACES)):
             self._where.location.unlink(self.file)
         self.words.release()
-        self.map.close()
+        self.map = memoryview(b"")
+        lib.shmc_unguard(self._segment)
+        lib.shmc_segment_unmap(self._segment)
         lib.shmc_keep_in_child(self._fd)
         os.close(self._fd)
         self._fd = -1
@@ -132,7 +142,8 @@ class Board:
     def text(self, at: int, room: int) -> str:
         """A text: its length, then its bytes."""
         length = min(self.words[at // 8], room - 8)
-        return self.map[at + 8 : at + 8 + length].decode(errors="replace")
+        found: bytes = self.map[at + 8 : at + 8 + length]
+        return found.decode(errors="replace")
 
     def set_text(self, at: int, room: int, text: str) -> None:
         """Stores a text; one that has no room is cut."""

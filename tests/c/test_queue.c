@@ -411,6 +411,66 @@ static void test_the_living_keep_what_they_hold(const struct pool *pool)
     pool_leave(b);
 }
 
+/* E5: what stands in the seats may be anybody's. */
+static void test_a_wiped_seat_takes_no_key_from_the_living(const struct pool *pool)
+{
+    struct shmc_queue *a = pool_join(pool), *b = pool_join(pool);
+    struct shmc_taken taken;
+
+    CHECK_EQUAL(SHMC_OK, pool_add(a, "mine", 0));
+    pool_expect(a, "mine", &taken);
+    for (unsigned byte = 0; byte < 2; byte++) {
+        memset(&a->seats[a->seat_index], byte == 0 ? 0 : 0xa5, sizeof(struct shmc_queue_seat));
+        sweep_now(b);
+        CHECK_EQUAL(SHMC_EMPTY, pool_empty(b));
+        CHECK_EQUAL(1, shmc_queue_held(b));
+    }
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
+    sweep_now(a); /* writes its own seat again */
+    CHECK_EQUAL(a->incarnation, shmc_load_racy(&a->seat->incarnation));
+    pool_leave(a);
+    pool_leave(b);
+}
+
+/* ---- damage --------------------------------------------------------------------------------------- */
+
+/* Whoever may write the file may make it short: nobody ends by that, and all know that it was. */
+static void test_a_truncated_file_is_rebuilt(uint64_t size)
+{
+    struct shmc_taken taken;
+    struct pool pool;
+
+    pool_create(&pool, 128, 4);
+    struct shmc_queue *a = pool_join(&pool), *b = pool_join(&pool);
+    CHECK_EQUAL(SHMC_OK, pool_add(a, "before", 0));
+    const uint64_t rebuilds = shmc_load_racy(&a->header->rebuilds);
+    CHECK_EQUAL(0, ftruncate(pool.file.fd, (off_t)size));
+    (void)pool_add(a, "at once", 0); /* whatever becomes of it */
+    sweep_now(b);
+    sweep_now(a);
+    CHECK_EQUAL(pool.file.max_size, shmc_segment_bytes(&pool.file));
+    CHECK(shmc_load_racy(&a->header->rebuilds) != rebuilds || size == 0);
+    CHECK(shmc_load_racy(&a->header->rebuilds) != 0);
+    while (shmc_queue_take(b, 0, &taken) == SHMC_OK)
+        CHECK_EQUAL(SHMC_OK, shmc_queue_done(b, taken.slot, taken.version));
+    CHECK_EQUAL(SHMC_OK, pool_add(a, "after", 0));
+    pool_expect(b, "after", &taken);
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(b, taken.slot, taken.version));
+    pool_leave(a);
+    pool_leave(b);
+    pool_destroy(&pool);
+}
+
+static void test_truncations(void)
+{
+    const uint64_t size = shmc_queue_size(128, 4, &(uint64_t){0});
+
+    for (uint64_t part = 0; part < 16; part++)
+        test_a_truncated_file_is_rebuilt(size * part / 16);
+    test_a_truncated_file_is_rebuilt(1);
+    test_a_truncated_file_is_rebuilt(size - 1);
+}
+
 /* ---- waiting -------------------------------------------------------------------------------------- */
 
 static void test_nobody_sleeps_beside_a_key(struct shmc_queue *a)
@@ -496,6 +556,8 @@ int main(void)
     pool_leave(b);
     pool_leave(a);
     test_the_living_keep_what_they_hold(&pool);
+    test_a_wiped_seat_takes_no_key_from_the_living(&pool);
+    test_truncations();
     test_what_the_dead_held_comes_back(&pool);
     test_one_ring_for_one_key(&pool);
     test_waits_double_up_to_their_maximum(&pool);

@@ -18,6 +18,7 @@ from workers import METHODS, Method, Worker, eventually, state_of_process
 import shmcache
 from shmcache.errors import LayoutMismatch, QueueShutDown
 from shmcache.queue import WorkQueue
+from shmcache.queuefile import file_of, queue_names
 from shmcache.segments import Place
 
 LONG = 60.0
@@ -275,3 +276,54 @@ def test_keys_pass_while_workers_feeders_and_writers_die(name: str) -> None:
     """`make queue-campaign` runs for longer, with 100,000 keys."""
     found = queue_campaign.campaign(name, keys=1500, seconds=4, workers=3, seed=SEED, restarts=True)
     assert found["kills"]
+
+
+def _serve_and_finish(pipe: Any, name: str) -> None:
+    """Takes and finishes keys until told to end; says which."""
+    done: list[str] = []
+    with WorkQueue(Place(name), "work", slots=1024, rate=None) as queue:
+        pipe.send("ready")
+        while not pipe.poll(0):
+            key = queue.get(timeout=0.05)
+            if key is not None:
+                done.append(key)
+                queue.done(key)
+        pipe.recv()
+        pipe.send(done)
+
+
+def test_a_queue_whose_file_was_removed_goes_on_in_another_one(queue: WorkQueue, name: str) -> None:
+    """Keys that wait, come later or are in progress come along; all meet in one file again."""
+    queue.add("mine")
+    assert "mine" == take(queue)
+    with Worker("fork", _serve_and_finish, name) as first:
+        assert "ready" == first.hear()
+        first.stop()  # so that what is added now waits in the old file
+        keys = {f"k{number}" for number in range(50)}
+        queue.add_many(keys)
+        queue.add_after("later", 1.5)
+        queue.add("mine")  # comes back after done()
+        place = Place(name)
+        place.location.unlink(file_of(place, "work"))
+        first.send_signal(signal.SIGCONT)
+        with Worker("fork", _serve_and_finish, name) as second:
+            assert "ready" == second.hear()
+            eventually(lambda: moved(queue), "it does not move")
+            queue.done("mine")
+            queue.add("new")
+            eventually(lambda: settled(queue), "something is left")
+            found = first.ask("enough") + second.ask("enough")
+    assert keys | {"later", "mine", "new"} == set(found)
+    assert ["work"] == queue_names(place)
+
+
+def moved(queue: WorkQueue) -> bool:
+    queue.tend()
+    return bool(queue._past._parts)
+
+
+def settled(queue: WorkQueue) -> bool:
+    """Nothing is left in the old file, nor in the new one."""
+    queue.tend()
+    stats = queue.stats()
+    return not (queue._past._parts or stats["depth"] or stats["delayed"] or stats["in_progress"])

@@ -19,6 +19,7 @@ import pytest
 from workers import Worker
 
 import shmcache
+from shmcache.controllers.board import Board
 from shmcache.errors import (
     CorruptSegment,
     LayoutMismatch,
@@ -26,7 +27,9 @@ from shmcache.errors import (
     ShmCacheError,
     UntrustedSegment,
 )
-from shmcache.segments import LAYOUT_VERSION
+from shmcache.queue import WorkQueue
+from shmcache.queuefile import file_of as file_of_queue
+from shmcache.segments import LAYOUT_VERSION, Place
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as other users")
@@ -410,3 +413,69 @@ def test_a_damaged_file_is_served_whole_or_refused_and_never_crashes(
                 assert found[0] not in {"OSError", "ShmCacheError"}, found
                 assert len(found[1]) > 20, "says too little"
     assert refused > 0
+
+
+# ---- the next writer, queues and boards ---------------------------------------------------------
+
+OPTIONS: dict[str, Any] = {"arena_max": "4MiB", "ring_slots": 64}
+
+
+def other_boot(path: Path) -> None:
+    patch(path, 24, bytes(16))
+
+
+def other_build(path: Path) -> None:
+    patch(path, 12, struct.pack("<I", 0))
+
+
+def link(path: Path) -> None:
+    path.rename(path.parent.parent / "target")
+    path.symlink_to(path.parent.parent / "target")
+
+
+def strangers(path: Path) -> None:
+    os.chown(path, STRANGER, STRANGER)
+
+
+@pytest.mark.parametrize(
+    ("end", "plant"),
+    [
+        ("data", other_boot),  # SEATS does not say its boot
+        *[(end, plant) for end in ("data", "seats") for plant in (other_build, link)],
+        *[pytest.param(end, strangers, marks=as_root) for end in ("data", "seats")],
+    ],
+)
+def test_a_writer_goes_on_with_nothing_that_is_not_its_own(
+    copied: Path, end: str, plant: Callable[[Path], None]
+) -> None:
+    """Of another boot, another build, another user, or a link: it begins anew."""
+    path = file_of(copied, end)
+    plant(path)
+    before = (copied.parent / "target").read_bytes() if plant is link else b""
+
+    with shmcache.Writer(str(copied), ["pods"], **OPTIONS) as writer:
+        assert not writer.inherited
+        writer.put("pods", "new", {"n": 1})
+        with shmcache.attach(str(copied)) as cache:
+            assert ["new"] == list(cache["pods"])
+
+    if plant is link:
+        assert before == (copied.parent / "target").read_bytes(), "what it led to was touched"
+
+
+@pytest.mark.parametrize("plant", [link, pytest.param(strangers, marks=as_root)])
+def test_a_planted_queue_or_board_is_refused(tmp_path: Path, plant: Callable[[Path], None]) -> None:
+    (tmp_path / "cache").mkdir()
+    place = Place(str(tmp_path / "cache"))
+    for name in (file_of_queue(place, "work"), f"{place.stem}@work.board"):
+        path = tmp_path / "cache" / name
+        path.write_bytes(b"x" * 4096)
+        plant(path)
+    (tmp_path / "target").write_bytes(b"precious")
+
+    with pytest.raises(UntrustedSegment):
+        WorkQueue(place, "work", slots=64)
+    with pytest.raises(UntrustedSegment):
+        Board(place, "work")
+
+    assert b"precious" == (tmp_path / "target").read_bytes()

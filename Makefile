@@ -143,11 +143,12 @@ FUZZ_SECONDS ?= 60
 FUZZ_FLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 FUZZ := build/fuzz
 
-FUZZERS := json data seats
+FUZZERS := json data seats queue
 FUZZ_OBJECTS := $(patsubst csrc/%.c,$(FUZZ)/core/%.o,$(CORE)) $(FUZZ)/core_fixture.o
 FUZZ_MAX_json := 16384
 FUZZ_MAX_data := 1024
 FUZZ_MAX_seats := 4096
+FUZZ_MAX_queue := 2048
 FUZZ_DICT_json := -dict=tests/fuzz/json.dict
 
 $(FUZZ)/core/%.o: csrc/%.c $(HEADERS)
@@ -168,7 +169,7 @@ fuzz-%: $(FUZZ)/fuzz_%
 	    -max_len=$(FUZZ_MAX_$*) -timeout=20 -rss_limit_mb=1024 $(FUZZ_DICT_$*) \
 	    -artifact_prefix=$(FUZZ)/ $(FUZZ)/corpus-$*
 
-fuzz: $(addprefix fuzz-,$(FUZZERS)) ## texts from the wire, DATA and SEATS, whatever stands there; FUZZ_SECONDS=60 each
+fuzz: $(addprefix fuzz-,$(FUZZERS)) ## texts from the wire; DATA, SEATS and a queue, whatever stands there; FUZZ_SECONDS=60 each
 
 fuzz-long: ## the same for two hours each
 	$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=7200

@@ -5,7 +5,8 @@
  *
  * The input is a list of changes to the image of a small cache that was whole: a word is set, or
  * changed by one bit or by little, or becomes a copy of another (cycles, two parents). The first byte
- * says what is done then.
+ * says what is done then: it is read in every way the core has (look-ups, scans of all trees, records,
+ * differences, deltas, the survey; by pins and by the quick way), or taken over, written and verified.
  */
 #include "core_fixture.h"
 #include "tree.h"
@@ -18,6 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static uint8_t *image; /* as it was */
 static size_t image_size;
+static uint8_t *changed; /* as it is read: the image, changed */
 static uint64_t old_primary; /* of a generation that is still held */
 
 static void fill(struct core *core, uint32_t pods, unsigned round)
@@ -53,23 +55,33 @@ static void make_image(void)
     image = malloc(image_size);
     CHECK(image != NULL);
     memcpy(image, core.data.base, image_size);
+    changed = aligned_alloc(64, image_size); /* exactly as long: one byte too many is seen */
+    CHECK(changed != NULL);
+    memcpy(changed, image, image_size);
     core_destroy(&core);
 }
 
 /* ---- changes ------------------------------------------------------------------------------------- */
 
-static size_t change(uint8_t *bytes, const uint8_t *data, size_t size)
+static uint8_t *place_of(const uint8_t *data)
 {
-    uint16_t at, from;
+    uint16_t at;
+
+    memcpy(&at, data, 2);
+    return changed + at % (image_size / 8) * 8;
+}
+
+static size_t change(const uint8_t *data, size_t size)
+{
+    uint16_t from;
     uint64_t value, old;
 
     if (size < 12)
         return size;
-    memcpy(&at, data, 2);
     memcpy(&from, data + 2, 2);
     memcpy(&value, data + 4, 8);
     const size_t words = image_size / 8;
-    uint8_t *place = bytes + at % words * 8;
+    uint8_t *place = place_of(data);
     memcpy(&old, place, 8);
     switch (value >> 61) {
     case 0:
@@ -80,7 +92,7 @@ static size_t change(uint8_t *bytes, const uint8_t *data, size_t size)
         break;
     case 2:
     case 3:
-        memcpy(&old, bytes + from % words * 8, 8);
+        memcpy(&old, changed + from % words * 8, 8);
         break;
     case 4:
         old = (old & 7u) | (uint64_t)from << 3; /* the same kind of thing, elsewhere */
@@ -93,6 +105,13 @@ static size_t change(uint8_t *bytes, const uint8_t *data, size_t size)
     }
     memcpy(place, &old, 8);
     return 12;
+}
+
+/* The image again, where a read changed nothing but what we did. */
+static void change_back(const uint8_t *data, size_t size)
+{
+    for (size_t at = 0; at + 12 <= size; at += 12)
+        memcpy(place_of(data + at), image + (place_of(data + at) - changed), 8);
 }
 
 /* ---- reading ---------------------------------------------------------------------------------- */
@@ -158,7 +177,7 @@ static void look_up(const struct shmc_reader *reader, const struct shmc_record *
                            &entry) == SHMC_OK)
             walk_value(&reader->span, entry.words[1], 0, budget);
         if (shmc_directory_find(&reader->span, record->directory,
-                                shmc_key_hash(reader->super->instance, bytes, (size_t)length),
+                                shmc_key_hash(reader->super->hash_key, bytes, (size_t)length),
                                 bytes, (size_t)length, &value) == SHMC_OK)
             walk_value(&reader->span, value, 0, budget);
     }
@@ -178,14 +197,22 @@ static void read_record(const struct shmc_reader *reader, const struct shmc_pinn
     if (shmc_record_load(span, at, id, &record, &indices) != SHMC_OK)
         return;
     walk_value(span, record.name, 0, &budget);
+    walk_value(span, record.settings, 0, &budget);
     walk_value(span, record.version, 0, &budget);
+    walk_value(span, record.reason, 0, &budget);
+    walk_value(span, record.listed, 0, &budget);
+    walk_value(span, record.marks, 0, &budget);
     (void)shmc_contact_load(span, record.contact, &note);
     look_up(reader, &record, &budget);
     scan(span, &shmc_primary, record.primary, "", &budget);
     scan(span, &shmc_primary, record.primary, "namespace-1/", &budget);
     for (uint64_t i = 0; i < record.index_count; i++) {
-        if (shmc_record_index_load(span, indices, i, &index) == SHMC_OK)
-            scan(span, &shmc_index, index.tree, "node-1", &budget);
+        if (shmc_record_index_load(span, indices, i, &index) != SHMC_OK)
+            continue;
+        walk_value(span, index.settings, 0, &budget);
+        scan(span, &shmc_index, index.tree, "", &budget);
+        scan(span, &shmc_index, index.tree, "node-1", &budget);
+        scan(span, &shmc_index, index.tree, "app=web-2", &budget);
     }
     shmc_diff_open(&diff, span, old_primary, record.primary, record.count + KEYS);
     for (unsigned i = 0; i < 4 * KEYS && shmc_diff_next(&diff, &found) == SHMC_OK; i++) {
@@ -194,8 +221,29 @@ static void read_record(const struct shmc_reader *reader, const struct shmc_pinn
     }
 }
 
+static void survey(struct shmc_reader *reader)
+{
+    struct shmc_survey found;
+    struct shmc_survey_row rows[2];
+    char what[128];
+
+    (void)shmc_survey(reader, &found, rows, 2, what, sizeof what);
+}
+
+/* As between two look-ups, where nothing is pinned until a view needs it. */
+static void read_quickly(struct shmc_reader *reader)
+{
+    struct shmc_pinned at;
+
+    if (shmc_quick_root(reader, &at) != SHMC_OK)
+        return;
+    read_record(reader, &at, 0);
+    shmc_quick_unpin(reader);
+}
+
 static void read_all(struct shmc_segment *data)
 {
+    struct shmc_data_info info;
     struct shmc_reader *reader;
     struct shmc_pinned at;
     struct shmc_delta deltas[16];
@@ -216,10 +264,41 @@ static void read_all(struct shmc_segment *data)
         }
         shmc_unpin(reader, &at);
     }
+    read_quickly(reader);
+    survey(reader);
+    shmc_data_info(data, &info);
     shmc_reader_destroy(reader);
 }
 
-/* What passes verification can be written, and is whole then. */
+/* Every kind of change, each alone: what one of them meets ends that one. */
+static void write_on(struct core *core)
+{
+    static const char *const values[] = {
+        "{a: [1, 'some longer text', {b: null}]}",
+        "{metadata: {name: 'pod-1', labels: {app: 'web-9'}}, spec: {nodeName: 'node-9'}}"};
+    static const char *const keys[] = {"new", "namespace-1/pod-1", "namespace-0/pod-39"};
+    uint32_t index;
+
+    for (unsigned step = 0; step < 7; step++) {
+        enum shmc_status status = shmc_begin(core->writer);
+        if (status != SHMC_OK)
+            return;
+        if (step < 3)
+            status = core_put(core, 0, keys[step], values[step % 2], "5");
+        else if (step == 3)
+            status = core_delete(core, 0, keys[1]);
+        else if (step == 4)
+            status = shmc_drop_index(core->writer, 0, "node", 4);
+        else if (step == 5)
+            status = shmc_declare_index(core->writer, 0, "late", 4, "metadata.name", 13, &index);
+        else
+            status = shmc_retire_resource(core->writer, 0);
+        if (status != SHMC_OK || shmc_commit(core->writer, 0) != SHMC_OK)
+            (void)shmc_abort(core->writer);
+    }
+}
+
+/* What passes verification can be written. */
 static void take_over(struct shmc_segment *data)
 {
     const struct shmc_writer_settings settings = {
@@ -231,11 +310,8 @@ static void take_over(struct shmc_segment *data)
     if (shmc_writer_takeover(data, NULL, &settings, what, sizeof what, &writer) != SHMC_OK)
         return;
     core.writer = writer;
-    if (shmc_begin(writer) == SHMC_OK) {
-        if (core_put(&core, 0, "new", "{a: [1, 'some longer text', {b: null}]}", NULL) != SHMC_OK ||
-            shmc_commit(writer, 0) != SHMC_OK)
-            (void)shmc_abort(writer);
-    }
+    write_on(&core);
+    (void)shmc_drop_window(writer);
     (void)shmc_reclaim(writer);
     (void)shmc_check(writer, what, sizeof what);
     shmc_writer_destroy(writer);
@@ -247,17 +323,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         make_image();
     if (size == 0)
         return 0;
-    uint8_t *bytes = aligned_alloc(64, image_size);
-    CHECK(bytes != NULL);
-    memcpy(bytes, image, image_size);
     for (size_t at = 1, used = 0; at < size; at += used)
-        used = change(bytes, data + at, size - at);
-    struct shmc_segment segment = {.base = bytes, .max_size = image_size,
+        used = change(data + at, size - at);
+    struct shmc_segment segment = {.base = changed, .max_size = image_size,
                                    .file_size = image_size, .fd = -1, .writable = 1};
-    if (data[0] & TAKEOVER)
+    if (data[0] & TAKEOVER) {
         take_over(&segment);
-    else
+        memcpy(changed, image, image_size);
+    } else {
         read_all(&segment);
-    free(bytes);
+        change_back(data + 1, size - 1);
+    }
     return 0;
 }

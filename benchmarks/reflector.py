@@ -91,7 +91,7 @@ def _events(quick: bool) -> list[Row]:
             _peer(races["hand"], server, BY_HAND, hand, count)
             ours.turn(races["one"], count, [first])
             ours.turn(races["all"], count, [first, others])
-            _peer(races["informer"], server, INFORMER, informer, count // 10)
+            _peer(races["informer"], server, INFORMER, informer, count // 20)
     for race in races.values():
         del race.rates[0]  # the first turn warms up
     return _event_rows(races, pods)

@@ -129,7 +129,12 @@ def work(name: str, slots: int, board: Board, seed: int) -> None:
         number = number_of(key)
         board.enter(number, pid)
         found = cache["pods"].get(key)
-        version = 0 if found is None else int(found["n"])
+        if found is None:  # nothing is deleted here: a new writer's memory, not filled yet
+            board.leave(number, pid, board.version(number))
+            queue.add_rate_limited(key)
+            queue.done(key)
+            continue
+        version = int(found["n"])
         chance = dice.random()
         if chance < 0.02:
             time.sleep(0.001)

@@ -42,7 +42,7 @@ QUESTIONS = {
     "creep": (5, 180),
     "pauses": (5, 30),
     "wake": (10, 90),
-    "ring": (6, 60),
+    "ring": (20, 120),
     "contention": (5, 30),
     "framing": (3, 30),
     "selecting": (8, 60),

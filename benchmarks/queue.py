@@ -201,21 +201,21 @@ def _redis_worker(pipe: Pipe, socket: str) -> None:
 
 
 def _hand_over(turns: int, rounds: int) -> Row:
-    context = multiprocessing.get_context("spawn")
-    posted, woken = context.RawValue("q", 0), context.RawValue("Q", 0)
+    woken = multiprocessing.get_context("spawn").RawValue("Q", 0)
     ours: list[list[int]] = []
     peer: list[list[int]] = []
     with (
         semaphore.compiled() as program,
         opened() as (name, queue),
-        Children(_sleeper, [(name, posted, woken)]) as children,
+        Children(_sleeper, [(name, woken)]) as children,
     ):
         children.receive()
         for turn in range(turns):
             peer.append(semaphore.wake(program, 1, rounds, GAP_US).took)
             children.send(rounds)
-            _add_slowly(queue, posted, woken, range(turn * rounds, (turn + 1) * rounds))
-            ours += children.receive()
+            added = _add_slowly(queue, woken, range(turn * rounds, (turn + 1) * rounds))
+            (came,) = children.receive()
+            ours.append([end - start for start, end in zip(added, came, strict=True)])
     ratio = statistics.median(
         percentile(a, 50) / percentile(b, 50) for a, b in zip(ours, peer, strict=True)
     )
@@ -227,27 +227,33 @@ def _hand_over(turns: int, rounds: int) -> Row:
     )
 
 
-def _add_slowly(queue: WorkQueue, posted: Any, woken: Any, numbers: range) -> None:
+def _add_slowly(queue: WorkQueue, woken: Any, numbers: range) -> list[int]:
+    """Adds a key whenever the worker has had time to fall asleep; when each add began."""
+    clock, add, began = time.monotonic_ns, queue.add, []
     for number in numbers:
+        key = f"key-{number}"
         while woken.value < number:
             time.sleep(0)
         time.sleep(GAP_US / 1e6)
-        posted.value = time.monotonic_ns()
-        queue.add(f"key-{number}")
+        start = clock()
+        add(key)
+        began.append(start)
+    return began
 
 
-def _sleeper(pipe: Pipe, name: str, posted: Any, woken: Any) -> None:
+def _sleeper(pipe: Pipe, name: str, woken: Any) -> None:
+    clock = time.monotonic_ns
     with WorkQueue(Place(name), "bench") as queue:
         pipe.answer("ready")
         while True:
             rounds = pipe.next()
-            took = []
+            came = []
             for _ in range(rounds):
                 key = queue.get()
-                took.append(time.monotonic_ns() - posted.value)
+                came.append(clock())
                 queue.done(key or "")
                 woken.value += 1
-            pipe.answer(took)
+            pipe.answer(came)
 
 
 def _show(found: list[list[int]]) -> str:

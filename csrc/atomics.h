@@ -129,6 +129,14 @@ static inline bool shmc_cas(shmc_atomic *word, uint64_t expected, uint64_t desir
                                                    memory_order_relaxed);
 }
 
+/* Between two looks of who waits for another CPU. */
+static inline void shmc_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
 /*
  * Words of the arena. The type is plain there (a block is written before anybody
  * can reach it), the access is a relaxed atomic, because after a revocation a

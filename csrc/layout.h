@@ -352,19 +352,21 @@ struct shmc_queue_header {
     shmc_atomic missing;  /* a ticket could not be written: the next sweep does */
     shmc_atomic swept_ns; /* when the seats were looked at last, and the slots */
     shmc_atomic scanned_ns;
-    shmc_atomic drift; /* of queued, as the last scan found it */
-    shmc_atomic fresh; /* slots from here on were never used */
+    shmc_atomic drift;    /* of queued, as the last scan found it */
+    shmc_atomic32 room;   /* counts what makes room */
+    shmc_atomic32 crowd;  /* somebody waits for room */
     /* Changed with keys. */
     alignas(64) shmc_atomic queued; /* keys that wait to be handed out */
-    alignas(64) shmc_atomic hand;   /* where the next used slot is looked for */
-    shmc_atomic bucket_ns;          /* until when the token bucket of all keys is spoken for */
-    shmc_atomic32 room;             /* counts what makes room */
-    shmc_atomic32 crowd;            /* somebody waits for room */
-    shmc_atomic32 quiet;            /* counts keys done during a shutdown */
+    /* By who adds a new key: no worker looks here for each key. */
+    alignas(64) shmc_atomic hand; /* where the next used slot is looked for */
+    shmc_atomic bucket_ns;        /* until when the token bucket of all keys is spoken for */
+    shmc_atomic fresh;            /* slots from here on were never used */
+    shmc_atomic32 quiet;          /* counts keys done during a shutdown */
     shmc_atomic32 reserved2;
     alignas(64) shmc_atomic next_due; /* no key is due before; in ns, UINT64_MAX = none */
     shmc_atomic keeper;               /* the seat + 1 that wakes for it; 0 = none */
-    shmc_atomic waking_ns;            /* when a worker was rung for that is not there yet; 0 = none */
+    shmc_atomic coming;   /* {time, seat} of who was rung for, or is the reserve; 0 = nobody */
+    shmc_atomic spinning; /* of who looks for tickets all the time */
     alignas(64) shmc_atomic priorities[SHMC_QUEUE_LANES]; /* + 2^32; 0 = a free lane */
     shmc_atomic sleeping[SHMC_MAX_SEATS / 64];            /* a bit for each seat */
     struct shmc_queue_lane lanes[SHMC_QUEUE_LANES];

@@ -37,7 +37,8 @@
  *   NO_TAKEOVER_WAKE who takes over wakes those whom the dead one may have left asleep
  *   NO_INHERIT_WAIT  what the dead one's last root does not reach waits for pins before that root
  *   NO_GUARD         nobody takes over beside a writer that holds the lock of another file
- *   NO_ADD_FENCE     full fence before an add looks whether the key is dirty already (in spin/queue.pml)
+ *   NO_ADD_FENCE     full fence before an add looks whether the key is dirty already (spin/queue.pml
+ *                    catches it; no C test does on x86, where a locked instruction is never far)
  *   NO_TICKET        a key that becomes queued gets a ticket
  *   NO_QUEUE_POST    and wakes a sleeping worker
  *   NO_STATE_CHECK   a ticket leads to a key only if that is queued
@@ -48,6 +49,7 @@
  *   NO_CONFIRM       a delay that was set changes an idle word, so that its slot is not retired
  *   NO_DELAY_END     a delay is over before the key that it fires has its ticket
  *   NO_LAMP          a worker that sleeps says so
+ *   NO_WITHDRAWAL    withdraws what was promised for it since it came
  *   NO_QUEUE_RECHECK and looks for tickets once more before it does
  */
 #ifndef SHMC_MUTANTS_H
@@ -225,6 +227,11 @@
 #define SHMC_KEEP_NO_LAMP 0
 #else
 #define SHMC_KEEP_NO_LAMP 1
+#endif
+#ifdef SHMC_MUTANT_NO_WITHDRAWAL
+#define SHMC_KEEP_NO_WITHDRAWAL 0
+#else
+#define SHMC_KEEP_NO_WITHDRAWAL 1
 #endif
 #ifdef SHMC_MUTANT_NO_QUEUE_RECHECK
 #define SHMC_KEEP_NO_QUEUE_RECHECK 0

@@ -6,6 +6,7 @@
  *   queuelane.c   tickets: in which order keys are handed out
  *   queuedue.c    keys for later: delays, rate limits
  *   queuewait.c   sleeping until there is a key, and being woken
+ *   queuelinger.c who looks again soon, so that nobody need be woken
  *   queuesweep.c  the keys of the dead, and what was lost or spoilt
  *   queueseat.c   the file, its seats, its feeder
  */
@@ -88,6 +89,11 @@ struct shmc_queue {
     struct shmc_segment file; /* guarded: whoever may write it may truncate it */
     bool lent;            /* memory of a test, all there from the start */
     shmc_atomic stopped;  /* this process takes no more keys */
+    shmc_atomic heads[SHMC_QUEUE_LANES]; /* as they were seen last */
+    /* How it went before (queuelinger.c); guesses, by any thread. */
+    shmc_atomic waited_ns;
+    shmc_atomic looked_ns, looked_heads, looked_gets;
+    bool shares_time;     /* one CPU only: who spins keeps others from working */
     pthread_mutex_t lock; /* what follows */
     unsigned sleepers;    /* threads in shmc_queue_wait() */
     bool keeping;         /* and that `keeper` is one of them (W4) */
@@ -182,6 +188,8 @@ void shmc_ticket_write(struct shmc_queue *queue, uint64_t slot, unsigned lane);
 uint64_t shmc_ticket_take(struct shmc_queue *queue, unsigned lane);
 bool shmc_ticket_there(const struct shmc_queue *queue, uint64_t slot);
 bool shmc_lanes_empty(const struct shmc_queue *queue);
+/* How many tickets were taken ever, and how many there are. */
+uint64_t shmc_lanes_taken(const struct shmc_queue *queue, uint64_t *left);
 
 /* ---- queuedue.c ------------------------------------------------------------------------------- */
 
@@ -194,8 +202,6 @@ void shmc_due_check(struct shmc_queue *queue, uint64_t slot, uint64_t now_ns);
 
 /* Wakes one sleeper, if there is one. A full fence stands between what it shall see and this. */
 void shmc_queue_post(struct shmc_queue *queue);
-/* Who may have been rung for is there, and is about to look for tickets (W9). */
-void shmc_queue_come(struct shmc_queue *queue);
 /* After a key was taken: one more worker, if there is more to do (W3). */
 void shmc_queue_pass_on(struct shmc_queue *queue);
 /* A slot may be had by another key. */
@@ -206,6 +212,31 @@ void shmc_queue_finished(struct shmc_queue *queue);
 void shmc_queue_unsleep(struct shmc_queue *queue, uint64_t seat);
 /* A key came due earlier than all others. */
 void shmc_queue_earlier(struct shmc_queue *queue);
+
+/* Whether there is something to do rather than sleep. */
+bool shmc_queue_busy(const struct shmc_queue *queue, uint64_t now_ns);
+
+/* ---- queuelinger.c ----------------------------------------------------------------------------- */
+
+#define SHMC_STEP_NS UINT64_C(50000)
+
+enum shmc_stand { SHMC_SLEEPER, SHMC_RESERVE, SHMC_NEEDED };
+
+/* Whether somebody will look for tickets soon, so that nobody need be rung. */
+bool shmc_queue_promised(const struct shmc_queue *queue, uint64_t now_ns);
+/* The worker of that seat will, because it is rung now. */
+void shmc_queue_promise(struct shmc_queue *queue, uint64_t seat, uint64_t now_ns);
+/* We look now; a full fence comes before that (J2). */
+void shmc_queue_come(struct shmc_queue *queue);
+/* Looks on for a moment, where that has paid; whether there is something to do. */
+bool shmc_queue_spin(struct shmc_queue *queue, uint64_t *now_ns, uint64_t deadline_ns);
+/* What counts from now on as taken meanwhile. */
+void shmc_queue_look(struct shmc_queue *queue);
+/* How who finds nothing is to sleep, and the reserve after each step. */
+enum shmc_stand shmc_queue_stand(struct shmc_queue *queue, uint64_t now_ns);
+enum shmc_stand shmc_queue_stand_again(struct shmc_queue *queue, uint64_t now_ns);
+/* The wait is over, and was that long. */
+void shmc_queue_waited(struct shmc_queue *queue, uint64_t waited_ns);
 
 /* ---- queuesweep.c ------------------------------------------------------------------------------ */
 

@@ -126,12 +126,24 @@ static void missing(struct shmc_queue *queue)
     shmc_store_racy(&queue->header->missing, 1); /* L3 */
 }
 
+/* The head only rises: it is looked at where the last one seen would not do. */
+static bool is_full(struct shmc_queue *queue, unsigned lane)
+{
+    const struct shmc_queue_lane *at = lane_at(queue, lane);
+    const uint64_t tail = shmc_load_racy(&at->tail);
+
+    if (tail - shmc_load_racy(&queue->heads[lane]) < queue->slot_count)
+        return false;
+    shmc_store_racy(&queue->heads[lane], shmc_load_acquire(&at->head));
+    return tail - shmc_load_racy(&queue->heads[lane]) >= queue->slot_count;
+}
+
 void shmc_ticket_write(struct shmc_queue *queue, uint64_t slot, unsigned lane)
 {
     struct shmc_queue_lane *at = lane_at(queue, lane);
 
     for (uint64_t tries = 0; tries < queue->slot_count; tries++) {
-        if (shmc_load_racy(&at->tail) - shmc_load_acquire(&at->head) >= queue->slot_count)
+        if (is_full(queue, lane))
             break;
         const uint64_t number = shmc_fetch_add(&at->tail, 1); /* L2 */
         const uint64_t ticket = round_of(queue, number) | (slot + 1);
@@ -216,4 +228,19 @@ bool shmc_lanes_empty(const struct shmc_queue *queue)
             return false;
     }
     return true;
+}
+
+uint64_t shmc_lanes_taken(const struct shmc_queue *queue, uint64_t *left)
+{
+    uint64_t taken = 0;
+
+    *left = 0;
+    for (unsigned i = 0; i < SHMC_QUEUE_LANES; i++) {
+        if (priority_of(queue, i) == 0)
+            continue;
+        const uint64_t head = shmc_load_acquire(&lane_at(queue, i)->head);
+        taken += head;
+        *left += shmc_load_acquire(&lane_at(queue, i)->tail) - head;
+    }
+    return taken;
 }

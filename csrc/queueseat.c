@@ -17,6 +17,7 @@
  * Ordering
  *   F4  adds ▸ release of position <-> acquire by the successor.
  */
+#include <sched.h>
 #include <unistd.h>
 
 #include "queue.h"
@@ -195,6 +196,13 @@ static enum shmc_status begin(struct shmc_queue *queue)
     return SHMC_OK;
 }
 
+static bool one_cpu(void)
+{
+    cpu_set_t cpus;
+
+    return sched_getaffinity(0, sizeof cpus, &cpus) != 0 || CPU_COUNT(&cpus) < 2;
+}
+
 static enum shmc_status open_guarded(const struct shmc_segment *file, int seat_fd, int lock_fd,
                                      struct shmc_queue **made)
 {
@@ -216,10 +224,12 @@ static enum shmc_status open_guarded(const struct shmc_segment *file, int seat_f
     queue->file = *file;
     queue->lent = file->fd < 0;
     queue->fork_word = shmc_fork_word();
+    queue->shares_time = one_cpu();
     shmc_queue_limits(queue, DEFAULT_BASE_NS, DEFAULT_MAX_NS, DEFAULT_TOKEN_NS, DEFAULT_BURST);
     pthread_mutex_init(&queue->lock, NULL); /* cannot fail: no attributes */
     status = begin(queue);
     if (status == SHMC_OK) {
+        shmc_queue_look(queue);
         *made = queue;
         return SHMC_OK;
     }

@@ -11,9 +11,8 @@
  *   W2  a bell only counts up; a thread sleeps on the number that it read before it looked.
  *   W3  who takes a key looks whether tickets are left and lamps are lit, and passes one ring on:
  *       a post whose receiver found another key, or died, is not the last one.
- *   W9  while a worker that was rung for is on its way, nobody else is rung for: it takes a key, looks,
- *       and passes the ring on. It says that it has come before it looks; who does not come in time
- *       is not waited for.
+ *   W9  while somebody has promised to look, nobody is rung for (queuelinger.c). Who leaves without
+ *       a look withdraws the promise and passes the ring on.
  *   W4  at most one sleeping thread of all processes, the keeper, wakes when the next key is due;
  *       without one nobody would, so whoever stops being it passes that on.
  *   W5  nobody sleeps for longer than a tick without looking after the dead (queuesweep.c). What
@@ -23,7 +22,6 @@
  *
  * Ordering
  *   W7  ticket ▸ full fence ▸ lamps  <->  lamp ▸ full fence ▸ tickets (Q10). One sees the other.
- *   W10 ticket ▸ full fence ▸ waking  <->  waking = 0 ▸ full fence ▸ tickets (W9).
  *   W8  the same for stop, shutdown and the next due time, each stored before the bells ring.
  *
  * The lock is private to the process, held for a few instructions, never while sleeping.
@@ -33,7 +31,6 @@
 #include "queue.h"
 
 #define TICK_NS UINT64_C(400000000)
-#define COMING_NS UINT64_C(200000) /* how long who was rung for may be on its way (W9) */
 
 /* ---- lamps ------------------------------------------------------------------------------------- */
 
@@ -93,27 +90,12 @@ static void ring(struct shmc_queue *queue, uint64_t seat, int threads)
     shmc_futex_wake(&queue->seats[seat].bell, threads);
 }
 
-static bool somebody_comes(const struct shmc_queue *queue, uint64_t now_ns)
-{
-    const uint64_t waking_ns = shmc_load_acquire(&queue->header->waking_ns);
-
-    return waking_ns != 0 && waking_ns <= now_ns && now_ns - waking_ns < COMING_NS;
-}
-
-void shmc_queue_come(struct shmc_queue *queue)
-{
-    if (shmc_load_racy(&queue->header->waking_ns) == 0)
-        return;
-    shmc_store_racy(&queue->header->waking_ns, 0);
-    shmc_fence_full(); /* W10 */
-}
-
 void shmc_queue_post(struct shmc_queue *queue)
 {
     if (!anybody_sleeps(queue))
         return;
     const uint64_t now_ns = shmc_monotonic_ns();
-    if (somebody_comes(queue, now_ns))
+    if (shmc_queue_promised(queue, now_ns)) /* W9 */
         return;
     for (uint64_t i = 0; i < words(queue); i++) {
         const uint64_t lit = shmc_load_racy(&queue->header->sleeping[i]);
@@ -124,7 +106,7 @@ void shmc_queue_post(struct shmc_queue *queue)
             i--; /* another post was faster: look again */
             continue;
         }
-        shmc_store_racy(&queue->header->waking_ns, now_ns); /* before it can come */
+        shmc_queue_promise(queue, seat, now_ns); /* before it can come */
         ring(queue, seat, 1);
         shmc_queue_count(queue, COUNT_POSTS, 1);
         return;
@@ -197,33 +179,76 @@ static void leave(struct shmc_queue *queue)
     pthread_mutex_unlock(&queue->lock);
 }
 
-/* Whether there is something to do rather than sleep. */
-static bool busy(const struct shmc_queue *queue, uint64_t now_ns)
+/* Whether there is something to do rather than sleep, beside keys. */
+static bool called(const struct shmc_queue *queue, uint64_t now_ns)
 {
     const struct shmc_queue_header *header = queue->header;
 
-    return (SHMC_KEEP_NO_QUEUE_RECHECK && !shmc_lanes_empty(queue)) ||
-           shmc_load_racy(&queue->stopped) != 0 || shmc_queue_shut(queue) ||
-           shmc_load_racy(&header->missing) != 0 ||
-           shmc_load_racy(&header->next_due) <= now_ns;
+    return shmc_load_racy(&queue->stopped) != 0 || shmc_queue_shut(queue) ||
+           shmc_load_racy(&header->missing) != 0 || shmc_load_racy(&header->next_due) <= now_ns;
+}
+
+bool shmc_queue_busy(const struct shmc_queue *queue, uint64_t now_ns)
+{
+    return (SHMC_KEEP_NO_QUEUE_RECHECK && !shmc_lanes_empty(queue)) || called(queue, now_ns);
+}
+
+/* One sleep; of the reserve, which leaves tickets to others for a step, one step. */
+static enum shmc_status doze(struct shmc_queue *queue, bool reserve, uint64_t now_ns,
+                             uint64_t until_ns)
+{
+    const uint32_t number = enter(queue, now_ns, &until_ns);
+    enum shmc_status status = SHMC_OK;
+
+    if (!reserve)
+        SHMC_UNLESS(NO_WITHDRAWAL, shmc_queue_come(queue)); /* J2 */
+    shmc_fence_full();              /* W7, W8 */
+    if (!(reserve ? called(queue, now_ns) : shmc_queue_busy(queue, now_ns)))
+        status = shmc_futex_wait(&queue->seat->bell, number, until_ns);
+    leave(queue);
+    return status;
+}
+
+static enum shmc_status sleep_well(struct shmc_queue *queue, uint64_t now_ns, uint64_t deadline_ns)
+{
+    enum shmc_stand stand = shmc_queue_stand(queue, now_ns);
+    enum shmc_status status;
+
+    while (stand == SHMC_RESERVE) {
+        const uint64_t step_ns = now_ns + SHMC_STEP_NS;
+        status = doze(queue, true, now_ns, step_ns < deadline_ns ? step_ns : deadline_ns);
+        now_ns = shmc_monotonic_ns();
+        if (status != SHMC_TIMEOUT || now_ns >= deadline_ns || called(queue, now_ns))
+            stand = SHMC_NEEDED;
+        else
+            stand = shmc_queue_stand_again(queue, now_ns);
+        if (stand == SHMC_NEEDED)
+            return status == SHMC_TIMEOUT && now_ns < deadline_ns ? SHMC_OK : status;
+    }
+    return doze(queue, false, now_ns, deadline_ns);
 }
 
 enum shmc_status shmc_queue_wait(struct shmc_queue *queue, uint64_t deadline_ns)
 {
-    const uint64_t now_ns = shmc_monotonic_ns();
-    uint64_t until_ns = deadline_ns;
+    const uint64_t began_ns = shmc_monotonic_ns();
+    uint64_t now_ns = began_ns;
 
     if (shmc_queue_forked(queue))
         return SHMC_FORKED;
     if (now_ns >= deadline_ns)
         return SHMC_TIMEOUT;
-    const uint32_t number = enter(queue, now_ns, &until_ns);
-    shmc_fence_full(); /* W7, W8 */
     enum shmc_status status = SHMC_OK;
-    if (!busy(queue, now_ns))
-        status = shmc_futex_wait(&queue->seat->bell, number, until_ns);
-    leave(queue);
-    return status == SHMC_TIMEOUT && until_ns < deadline_ns ? SHMC_OK : status;
+    if (!shmc_queue_spin(queue, &now_ns, deadline_ns))
+        status = sleep_well(queue, now_ns, deadline_ns);
+    now_ns = shmc_monotonic_ns();
+    shmc_queue_waited(queue, now_ns - began_ns);
+    if (status == SHMC_OK)
+        return status;
+    shmc_queue_come(queue); /* W9 */
+    if (status == SHMC_TIMEOUT && (now_ns < deadline_ns || shmc_queue_busy(queue, now_ns)))
+        return SHMC_OK;
+    shmc_queue_pass_on(queue);
+    return status;
 }
 
 /* ---- room, and the end --------------------------------------------------------------------------- */

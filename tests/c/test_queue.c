@@ -533,6 +533,84 @@ static void test_one_ring_for_one_key(const struct pool *pool)
     pool_leave(queue);
 }
 
+/* ---- promises to look soon (queuelinger.c) -------------------------------------------------------- */
+
+static void test_a_promise_stands_until_its_maker_comes(struct shmc_queue *a, struct shmc_queue *b)
+{
+    const uint64_t now_ns = shmc_monotonic_ns();
+
+    CHECK(!shmc_queue_promised(a, now_ns));
+    shmc_queue_promise(a, b->seat_index, now_ns);
+    CHECK(shmc_queue_promised(a, now_ns));
+    CHECK(!shmc_queue_promised(a, now_ns + SECOND / 1000)); /* J1 */
+    CHECK(!shmc_queue_promised(a, now_ns - SECOND)); /* of nobody's time */
+    shmc_queue_come(a);
+    CHECK(shmc_queue_promised(a, now_ns)); /* another's */
+    shmc_queue_come(b);
+    CHECK(!shmc_queue_promised(a, now_ns));
+}
+
+static void *waiter_run(void *argument)
+{
+    CHECK_EQUAL(SHMC_OK, shmc_queue_wait(argument, shmc_monotonic_ns() + 60 * SECOND));
+    return NULL;
+}
+
+/* J2: rung for when it was not asleep yet, it would be relied upon in its sleep. */
+static void test_who_goes_to_sleep_promises_nothing(struct shmc_queue *a, struct shmc_queue *b)
+{
+    struct shmc_taken taken;
+    pthread_t thread;
+
+    shmc_queue_look(b); /* and does not spin */
+    shmc_queue_promise(a, b->seat_index, shmc_monotonic_ns());
+    CHECK_EQUAL(0, pthread_create(&thread, NULL, waiter_run, b));
+    AWAIT(lamps(a) == 1 && shmc_load_acquire(&a->header->coming) == 0);
+    CHECK_EQUAL(SHMC_OK, pool_add(a, "k", 0));
+    CHECK_EQUAL(0, pthread_join(thread, NULL));
+    pool_expect(b, "k", &taken);
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(b, taken.slot, taken.version));
+}
+
+static void pass_keys(struct shmc_queue *queue, unsigned count)
+{
+    struct shmc_taken taken;
+
+    for (unsigned i = 0; i < count; i++) {
+        CHECK_EQUAL(SHMC_OK, pool_add(queue, "k", 0));
+        pool_expect(queue, "k", &taken);
+        CHECK_EQUAL(SHMC_OK, shmc_queue_done(queue, taken.slot, taken.version));
+    }
+}
+
+static void test_a_reserve_is_where_others_are_quick(struct shmc_queue *a, struct shmc_queue *b)
+{
+    struct shmc_taken taken;
+    uint64_t now_ns = 1000 * SECOND; /* by this clock a step takes no time at all */
+
+    shmc_store_racy(&a->looked_ns, now_ns);
+    CHECK_EQUAL(SHMC_SLEEPER, shmc_queue_stand(a, now_ns += SHMC_STEP_NS)); /* quiet */
+    pass_keys(a, 8);
+    CHECK_EQUAL(SHMC_SLEEPER, shmc_queue_stand(a, now_ns += SHMC_STEP_NS)); /* its own: J3 */
+    pass_keys(b, 8);
+    CHECK_EQUAL(SHMC_SLEEPER, shmc_queue_stand(a, now_ns += 2 * SHMC_STEP_NS)); /* too slow */
+    pass_keys(b, 8);
+    CHECK_EQUAL(SHMC_RESERVE, shmc_queue_stand(a, now_ns += SHMC_STEP_NS));
+    CHECK(shmc_queue_promised(b, now_ns));
+    pass_keys(b, 8);
+    CHECK_EQUAL(SHMC_SLEEPER, shmc_queue_stand(b, now_ns)); /* there is one */
+    CHECK_EQUAL(SHMC_RESERVE, shmc_queue_stand_again(a, now_ns += SHMC_STEP_NS));
+    pass_keys(b, 7);
+    CHECK_EQUAL(SHMC_SLEEPER, shmc_queue_stand_again(a, now_ns += SHMC_STEP_NS));
+    CHECK_EQUAL(SHMC_OK, pool_add(b, "left alone", 0));
+    CHECK_EQUAL(SHMC_NEEDED, shmc_queue_stand_again(a, now_ns += SHMC_STEP_NS));
+    shmc_queue_come(a);
+    pool_expect(a, "left alone", &taken);
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
+    shmc_queue_look(a);
+    shmc_queue_look(b);
+}
+
 int main(void)
 {
     struct pool pool;
@@ -552,6 +630,9 @@ int main(void)
     test_a_key_for_later_that_is_added_is_there_at_once(a);
     test_a_hint_that_was_lost_is_found(a);
     test_nobody_sleeps_beside_a_key(a);
+    test_a_promise_stands_until_its_maker_comes(a, b);
+    test_who_goes_to_sleep_promises_nothing(a, b);
+    test_a_reserve_is_where_others_are_quick(a, b);
     test_a_delay_changes_an_idle_word(a);
     pool_leave(b);
     pool_leave(a);

@@ -32,7 +32,6 @@ KEPT = "P2_pin_is_kept"
 ROOT = "P3_root_is_whole"
 LOST = "W1_no_ring_is_lost"
 LOST_WAKE = "W7_no_wake_is_lost"
-OVER = "J2_no_ticket_is_slept_over"
 TWO = "Q2_one_worker"
 UNSEEN = "Q3_last_data_is_seen"
 
@@ -150,15 +149,6 @@ VARIANTS = (
     Variant("queue", "NO_GIVE_BACK", "-DNO_GIVE_BACK", UNSEEN),
     Variant("queue", "DROP_DIRTY", "-DDROP_DIRTY", UNSEEN),
     Variant("queue", "CURSOR_EARLY", "-DFEED -DCURSOR_EARLY", UNSEEN),
-    Variant("linger", "2 workers", "-DNEVER_FULL -DDEPTH=5"),
-    Variant("linger", "1 worker", "-DNEVER_FULL -DDEPTH=5 -DWORKERS=1"),
-    Variant("linger", "control: no store buffers", "-DSEQUENTIAL -DNO_ADDER_FENCE -DNO_COME_FENCE"),
-    Variant("linger", "NO_ADDER_FENCE", "-DNO_ADDER_FENCE", OVER),
-    Variant("linger", "NO_COME_FENCE", "-DNO_COME_FENCE", OVER),
-    Variant("linger", "COME_LATE", "-DCOME_LATE", OVER),
-    Variant("linger", "NO_PASS_ON", "-DNO_PASS_ON", OVER),
-    Variant("linger", "LOOK_FIRST", "-DLOOK_FIRST", OVER),
-    Variant("linger", "NO_WITHDRAW", "-DNO_WITHDRAW", OVER),
     Variant("wake", "NO_SELF_CHECK", "-DTHREADS=1 -DSELF -DNO_SELF_CHECK", LOST_WAKE),
 )
 

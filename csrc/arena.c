@@ -22,7 +22,7 @@
  *       arena must be able to delete, and to delete it must build new nodes. A page for
  *       each class: nodes that shrink pass through all of them (fewer in a small arena).
  *   A6  birth_base + birth of a block is not above the first generation that leads to it, and
- *       a birth of 0 says only "at or below birth_base". Births have 28 bits: before they are
+ *       a birth of 0 says only "at or below birth_base". Births have 27 bits: before they are
  *       used up all are counted from a later base, and the oldest ones become 0.
  */
 #include <stdlib.h>
@@ -187,7 +187,7 @@ static enum shmc_status file_grow(struct shmc_arena *arena, uint64_t end)
         return SHMC_OK;
     if (end > arena->data->max_size)
         return SHMC_FULL;
-    uint64_t step = arena->data->file_size / 16;
+    uint64_t step = arena->data->file_size / 64;
     step = step > GROW_STEP ? GROW_STEP : step & ~(uint64_t)(SHMC_PAGE - 1);
     uint64_t size = end + step;
     if (size > arena->data->max_size)
@@ -684,7 +684,7 @@ static void settle_slots(struct shmc_arena *arena, uint32_t number, struct shmc_
 
     for (uint32_t i = 0; i < slots; i++) {
         if ((uint32_t)page->meta[i] != SHMC_META_FREE) {
-            page->meta[i] = (uint32_t)page->meta[i];
+            page->meta[i] &= (uint64_t)SHMC_META_IN << 32 | UINT32_MAX;
             left->uncounted += page->meta[i] == 0 ? size : 0;
             continue;
         }
@@ -709,7 +709,7 @@ enum shmc_status shmc_arena_settle(struct shmc_arena *arena, struct shmc_chain *
         if (page->class_id < CLASS_COUNT) {
             settle_slots(arena, i, left);
         } else if (page->class_id == CLASS_LARGE) {
-            page->meta[0] = (uint32_t)page->meta[0];
+            page->meta[0] &= (uint64_t)SHMC_META_IN << 32 | UINT32_MAX;
             left->uncounted += page->meta[0] == 0 ? (uint64_t)page->used * SHMC_PAGE : 0;
             arena->used_bytes += (uint64_t)page->used * SHMC_PAGE;
             end = i + page->used;
@@ -727,7 +727,7 @@ enum shmc_status shmc_arena_settle(struct shmc_arena *arena, struct shmc_chain *
 static uint64_t with_birth(uint64_t meta, uint32_t birth)
 {
     if ((uint32_t)meta < SHMC_META_DEAD)
-        return (uint64_t)birth << 32 | (uint32_t)meta;
+        return (meta & ((uint64_t)SHMC_META_IN << 32 | UINT32_MAX)) | (uint64_t)birth << 32;
     return (meta & ~(uint64_t)SHMC_META_BIRTH) | birth;
 }
 
@@ -751,7 +751,7 @@ void shmc_arena_births(struct shmc_arena *arena, uint64_t generation)
 {
     const uint64_t birth = generation + 1 - arena->birth_base;
 
-    if (birth >= SHMC_META_BIRTH) { /* a walk over the metas, every 2^27 generations */
+    if (birth >= SHMC_META_BIRTH) { /* a walk over the metas, every 2^26 generations */
         SHMC_UNLESS(NO_BIRTH_SHIFT, births_shift(arena, birth - SHMC_META_BIRTH / 2));
         arena->birth_base += birth - SHMC_META_BIRTH / 2;
     }

@@ -120,9 +120,21 @@ static uint64_t replaced_bytes(const struct shmc_writer *writer, shmc_word old)
     return writer->fresh_bytes > 0 ? writer->fresh_bytes : shmc_exclusive_bytes(writer, old);
 }
 
+/* U4, where the words differ and what they stand for does not (T2): then the words that are there
+ * stay. An object of another version is taken as another one, without a look. */
+static void keep_equal(const struct shmc_writer *writer, const struct shmc_entry *old,
+                       struct shmc_entry *entry)
+{
+    if (!shmc_same_value(writer, old->words[2], entry->words[2]))
+        return;
+    entry->words[2] = old->words[2];
+    if (shmc_same_value(writer, old->words[1], entry->words[1]))
+        SHMC_UNLESS(NO_KEEP_EQUAL, entry->words[1] = old->words[1]);
+}
+
 /* Puts words that are alive in place of whatever the key has; the last look-up was of it. */
 static enum shmc_status put_words(struct shmc_writer *writer, uint32_t id,
-                                  const struct shmc_entry *entry, bool silent)
+                                  struct shmc_entry *entry, bool silent)
 {
     struct shmc_wresource *resource = &writer->resources[id];
     const struct shmc_entry old = writer->path.entry; /* zeros if there is none */
@@ -132,6 +144,8 @@ static enum shmc_status put_words(struct shmc_writer *writer, uint32_t id,
     const uint8_t *key = shmc_word_bytes(writer, entry->words[0], buffer, &length);
 
     assert(writer->looked_up == id && writer->path.top == resource->primary);
+    if (existed)
+        keep_equal(writer, &old, entry);
     if (existed && old.words[1] == entry->words[1] && old.words[2] == entry->words[2])
         return SHMC_OK; /* U4 */
     enum shmc_status status = shmc_touch(writer, resource);
@@ -151,7 +165,8 @@ static enum shmc_status put_words(struct shmc_writer *writer, uint32_t id,
     if (status != SHMC_OK || silent)
         return status;
     const shmc_word uid = uid_of(writer, entry->words[1]);
-    const bool recreated = existed && uid != uid_of(writer, old.words[1]);
+    const bool recreated =
+        existed && !shmc_same_value(writer, uid, uid_of(writer, old.words[1]));
     const struct shmc_pending change = {
         .resource = id,
         .kind = existed ? SHMC_MODIFIED : SHMC_ADDED,
@@ -173,10 +188,11 @@ enum shmc_status shmc_put_entry(struct shmc_writer *writer, uint32_t id,
     uint8_t buffer[8];
     size_t length;
     const uint8_t *key = shmc_word_bytes(writer, entry->words[0], buffer, &length);
+    struct shmc_entry put = *entry;
     shmc_word value;
     const enum shmc_status status = shmc_current(writer, id, key, length, &value);
 
-    return status == SHMC_OK || status == SHMC_NOT_FOUND ? put_words(writer, id, entry, false)
+    return status == SHMC_OK || status == SHMC_NOT_FOUND ? put_words(writer, id, &put, false)
                                                          : status;
 }
 
@@ -205,13 +221,17 @@ static enum shmc_status make_entry(struct shmc_writer *writer, const struct shmc
 {
     uint32_t flags;
 
+    const bool known = change->looked_up && writer->path.found;
+
     if (change->key_length > KEY_MAX)
         return SHMC_LIMIT;
-    if (change->value == SHMC_NOTHING || !key_valid(change->key, change->key_length, &flags))
+    if (change->value == SHMC_NOTHING ||
+        (!known && !key_valid(change->key, change->key_length, &flags)))
         return SHMC_INVALID;
+    entry->words[0] = writer->path.entry.words[0];
     entry->words[1] = change->value;
     enum shmc_status status = make_extra(writer, change, &entry->words[2]);
-    if (status == SHMC_OK)
+    if (status == SHMC_OK && !known)
         status = shmc_make_string(writer, change->key, change->key_length, flags,
                                   &entry->words[0]);
     return status;

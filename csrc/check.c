@@ -20,7 +20,7 @@ struct walk {
     uint32_t *seen; /* per granule: references, or NODE */
     struct shmc_heap heap;
     struct shmc_list todo; /* words whose children were not looked at */
-    uint64_t value_blocks;
+    uint64_t value_blocks, in_table;
 };
 
 #define fail(walk, ...) shmc_walk_fail(&(walk)->inner, __VA_ARGS__)
@@ -49,9 +49,11 @@ static bool see_block(struct walk *walk, unsigned tag, shmc_offset block)
     if ((*seen)++ > 0)
         return true;
     walk->value_blocks++;
-    if (!shmc_intern_has(&walk->writer->intern, walk->writer->data->base, tag, block))
-        return fail(walk, "T1: the block at %#llx (tag %u) is not in the table of equals",
-                    (unsigned long long)block, tag);
+    const bool in = shmc_meta_in(*shmc_arena_meta(&walk->writer->arena, block));
+    walk->in_table += in;
+    if (in != shmc_intern_has(&walk->writer->intern, walk->writer->data->base, tag, block))
+        return fail(walk, "T1: the block at %#llx (tag %u) says that the table of equals %s it",
+                    (unsigned long long)block, tag, in ? "has" : "does not have");
     if (shmc_list_push(&walk->heap, &walk->todo, block | tag) != SHMC_OK)
         return fail(walk, "no memory to check");
     return true;
@@ -360,10 +362,11 @@ static bool check_arena(struct walk *walk)
                     (unsigned long long)totals.free, (unsigned long long)stats.high_water_bytes,
                     (unsigned long long)stats.reachable_bytes,
                     (unsigned long long)stats.limbo_bytes);
-    if (walk->value_blocks != writer->intern.count)
-        return fail(walk, "T1: the table of equals has %llu entries for %llu blocks",
-                    (unsigned long long)writer->intern.count,
-                    (unsigned long long)walk->value_blocks);
+    if (walk->in_table != writer->intern.count || walk->value_blocks != writer->value_blocks)
+        return fail(walk, "T1: the table of equals has %llu entries for %llu of %llu blocks (%llu)",
+                    (unsigned long long)writer->intern.count, (unsigned long long)walk->in_table,
+                    (unsigned long long)walk->value_blocks,
+                    (unsigned long long)writer->value_blocks);
     return true;
 }
 

@@ -386,29 +386,39 @@ uint64_t shmc_arena_birth(const struct shmc_arena *arena, shmc_offset block);
  * A block's meta. The low half is its count, or what it is instead of alive, with its birth; the
  * high half is the birth of a living one, else the link to the next block of a list.
  *
- *      63                 32 31 30    28 27             0
- *     +---------------------+--+--------------------------+
- *     | birth               | 0|  count                   |  alive
- *     | link                | 1|  state  |  birth         |  DEAD: state is the block's tag
+ *      63   59 58        32 31 30    28 27 26          0
+ *     +-----+--+------------+--+--------------------------+
+ *     |     |in| birth      | 0|  count                   |  alive
+ *     | link                | 1|  state  |in| birth       |  DEAD: state is the block's tag
  *     +---------------------+--+---------+----------------+  (0, 4 to 7); else LIMBO or FREE
+ *
+ *     in: the block has an entry in the table of equals
  */
 #define SHMC_META_DEAD 0x80000000u  /* | tag << 28: count fell to 0, children not yet dropped */
 #define SHMC_META_LIMBO 0x90000000u /* retired, waiting */
 #define SHMC_META_FREE 0xa0000000u  /* not handed out; no birth */
-#define SHMC_META_BIRTH 0x0fffffffu
+#define SHMC_META_BIRTH 0x07ffffffu
+#define SHMC_META_IN 0x08000000u /* of a half; of the high one while the block is alive */
 /* The count of a living block; DEAD (with tag), LIMBO or FREE of another. */
 static inline uint32_t shmc_meta_count(uint64_t meta)
 {
     const uint32_t low = (uint32_t)meta;
 
-    return low < SHMC_META_DEAD ? low : low & ~SHMC_META_BIRTH;
+    return low < SHMC_META_DEAD ? low : low & ~(SHMC_META_BIRTH | SHMC_META_IN);
 }
 /* Counted from the arena's birth_base; 0: from before that. */
 static inline uint32_t shmc_meta_birth(uint64_t meta)
 {
     const uint32_t low = (uint32_t)meta;
 
-    return low < SHMC_META_DEAD ? (uint32_t)(meta >> 32) : low & SHMC_META_BIRTH;
+    return (low < SHMC_META_DEAD ? (uint32_t)(meta >> 32) : low) & SHMC_META_BIRTH;
+}
+/* Whether a block that lives, or is DEAD, has an entry in the table of equals. */
+static inline bool shmc_meta_in(uint64_t meta)
+{
+    const uint32_t low = (uint32_t)meta;
+
+    return ((low < SHMC_META_DEAD ? (uint32_t)(meta >> 32) : low) & SHMC_META_IN) != 0;
 }
 static inline uint32_t shmc_granule(shmc_offset block)
 {
@@ -419,8 +429,9 @@ static inline uint32_t shmc_granule(shmc_offset block)
 
 struct shmc_intern {
     void *memory;
-    uint64_t *entries; /* in memory; granule << 32 | tag << 29 | hash; 0 = empty */
+    uint64_t *entries; /* in memory; drawn in intern.c; 0 = empty */
     uint64_t capacity, count;
+    uint64_t forget_from; /* the capacity from which on it forgets instead of growing */
     uint64_t seed[4];
 };
 enum shmc_status shmc_intern_create(struct shmc_intern *table, struct shmc_heap *heap,

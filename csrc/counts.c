@@ -10,8 +10,8 @@
  *       entries, window slots, records and staged objects.
  *   C2  while a batch is open no count falls: releases are listed (drops) and done
  *       after the publication, so that a failure anywhere before can be undone.
- *   C3  a block whose count falls to 0 leaves the table of equals at once, lets go of
- *       its children, and is retired at the published generation.
+ *   C3  a block whose count falls to 0 leaves the table of equals at once (if it is there), lets
+ *       go of its children, and is retired at the published generation.
  *   C4  undoing a batch gives back every block and every count it took, in the
  *       opposite order.
  */
@@ -151,8 +151,13 @@ static const uint64_t *children_of(const struct shmc_writer *writer, unsigned ta
 
 static uint64_t entry_of(struct shmc_writer *writer, unsigned tag, shmc_offset block)
 {
-    writer->shape_deaths += tag == SHMC_TAG_SHAPE;
     return shmc_intern_entry(&writer->intern, writer->data->base, tag, block);
+}
+
+static void count_death(struct shmc_writer *writer, unsigned tag)
+{
+    writer->shape_deaths += tag == SHMC_TAG_SHAPE;
+    writer->value_blocks--;
 }
 
 /*
@@ -188,7 +193,8 @@ static void block_down(struct shmc_writer *writer, struct dead *dead, unsigned t
         *meta -= 1;
         return;
     }
-    *meta = (uint64_t)dead->top << 32 | SHMC_META_DEAD | tag << 28 | shmc_meta_birth(*meta);
+    *meta = (uint64_t)dead->top << 32 | SHMC_META_DEAD | tag << 28 |
+            (*meta >> 32 & (SHMC_META_IN | SHMC_META_BIRTH));
     dead->top = shmc_granule(block);
     __builtin_prefetch(writer->data->base + block);
 }
@@ -207,7 +213,9 @@ static void bury(struct shmc_writer *writer, struct dead *dead)
         if (shmc_is_block(words[i]))
             __builtin_prefetch(shmc_arena_meta(&writer->arena, shmc_block_of(words[i])));
     }
-    leave_table(writer, dead, entry_of(writer, tag, block)); /* before its shape can go */
+    count_death(writer, tag);
+    if (shmc_meta_in(meta))
+        leave_table(writer, dead, entry_of(writer, tag, block)); /* before its shape can go */
     for (uint64_t i = 0; i < count; i++) {
         if (shmc_is_block(words[i]))
             block_down(writer, dead, shmc_tag(words[i]), shmc_block_of(words[i]));
@@ -280,7 +288,9 @@ static void fresh_free(struct shmc_writer *writer, unsigned tag, shmc_offset blo
     shmc_offset shape;
     const uint64_t *words = children_of(writer, tag, block, &count, &shape);
 
-    shmc_intern_remove(&writer->intern, entry_of(writer, tag, block));
+    count_death(writer, tag);
+    if (shmc_meta_in(*shmc_arena_meta(&writer->arena, block)))
+        shmc_intern_remove(&writer->intern, entry_of(writer, tag, block));
     for (uint64_t i = 0; i < count; i++) {
         if (shmc_is_block(words[i]))
             *shmc_arena_meta(&writer->arena, shmc_block_of(words[i])) -= 1;

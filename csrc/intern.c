@@ -1,24 +1,33 @@
 /*
- * intern.c - the table of equals: each value of the arena is stored once.
+ * intern.c - the table of equals: what is alike in the arena is stored once.
  *
  * A private table of the writer: buckets of eight entries, a line of the cache each. An
  * entry lies in the bucket where its hash leads, or, while that is full, in the next one that
  * is not; so a look-up is one line as a rule, and ends at the first empty place. An entry
- * packs where the block is, what kind it is, and 29 bits of its hash:
+ * packs where the block is, what kind it is, whether it came since the last time that the table
+ * forgot, and 28 bits of its hash:
  *
- *     63            32 31  29 28            0
- *     +---------------+------+---------------+
- *     |    granule    | tag  |     hash      |      0 = empty
- *     +---------------+------+---------------+
+ *     63            32 31  29  28  27          0
+ *     +---------------+------+-----+------------+
+ *     |    granule    | tag  | new |    hash    |      0 = empty
+ *     +---------------+------+-----+------------+
  *
- * The bucket is hash * buckets / 2^29, so that growing keeps the order and needs no look at
+ * The bucket is hash * buckets / 2^28, so that growing keeps the order and needs no look at
  * the blocks.
  *
+ * Most values of most objects are their own for ever: names, uids, times, and all that contains
+ * them. A table of everything would be half as large as what it is about, and every look-up in it
+ * a miss of the cache. So from a certain size on the table forgets: what one word alone leads to
+ * and was not found by a second one between two forgettings is no longer looked for. An equal that
+ * comes later has a block of its own, which is found by the next one.
+ *
  * Invariants
- *   T1  a value block is in the table if and only if it is alive (its meta is a
- *       count): what is dead or in limbo is never found (design: reaching zero
- *       removes it).
- *   T2  two entries are never equal in kind and content.
+ *   T1  a block has an entry if and only if its meta says so, and only while it is alive (its meta
+ *       is a count): what is dead or in limbo is never found (design: reaching zero removes it).
+ *   T2  two entries are never equal in kind and content. Two blocks may be, if the table forgot one
+ *       of them: words that differ say nothing about the values, equal ones say that they are equal.
+ *   T5  the table forgets between batches only, and never what is new or has another count than 1:
+ *       in one batch equal values that are made have one word.
  *   T4  every bucket between the one where an entry's hash leads and the one where it
  *       lies is full; in a bucket the empty places are the last ones.
  *   T3  the hash is keyed by a secret of the writer: nobody outside can choose
@@ -26,9 +35,14 @@
  */
 #include "writer.h"
 
-#define HASH_BITS 29u
+#define HASH_BITS 28u
 #define HASH_MASK ((UINT64_C(1) << HASH_BITS) - 1)
+#define NEW (UINT64_C(1) << 28)
+#define TAG_SHIFT 29u
 #define FIRST_CAPACITY 1024u
+#ifndef SHMC_FORGET_FROM
+#define SHMC_FORGET_FROM (UINT64_C(1) << 17) /* entries: a MiB */
+#endif
 #define BUCKET 8u /* entries: a line of the cache */
 #define LINE (BUCKET * 8u)
 
@@ -82,6 +96,7 @@ enum shmc_status shmc_intern_create(struct shmc_intern *table, struct shmc_heap 
     for (int i = 0; i < 4; i++)
         table->seed[i] = splitmix(&seed) | 1;
     table->count = 0;
+    table->forget_from = SHMC_FORGET_FROM;
     return entries_make(table, heap, FIRST_CAPACITY);
 }
 
@@ -124,6 +139,70 @@ static void place(struct shmc_intern *table, uint64_t entry)
             return;
         }
     }
+}
+
+/* The entry itself, whether it is new or not. */
+static inline bool is_entry(uint64_t found, uint64_t entry)
+{
+    return ((found ^ entry) & ~NEW) == 0;
+}
+
+static bool is_alone(const struct shmc_arena *arena, uint64_t entry)
+{
+    return shmc_meta_count(*shmc_arena_meta(arena, entry >> 32 << 3)) == 1;
+}
+
+/* Of an entry that comes soon: metas are cold. */
+static void fetch_meta(const struct shmc_intern *table, const struct shmc_arena *arena, uint64_t i)
+{
+    const uint64_t entry = i < table->capacity ? table->entries[i] : 0;
+
+    if (entry != 0 && (entry & NEW) == 0)
+        __builtin_prefetch(shmc_arena_meta(arena, entry >> 32 << 3), 1);
+}
+
+static bool is_kept(const struct shmc_arena *arena, uint64_t entry)
+{
+    return (SHMC_KEEP_NO_NEW_KEPT && (entry & NEW) != 0) || !is_alone(arena, entry);
+}
+
+static uint64_t count_kept(const struct shmc_intern *table, const struct shmc_arena *arena)
+{
+    uint64_t kept = 0;
+
+    for (uint64_t i = 0; i < table->capacity; i++) {
+        fetch_meta(table, arena, i + 2 * BUCKET);
+        kept += table->entries[i] != 0 && is_kept(arena, table->entries[i]);
+    }
+    return kept;
+}
+
+void shmc_intern_forget(struct shmc_intern *table, struct shmc_heap *heap,
+                        const struct shmc_arena *arena)
+{
+    const struct shmc_intern old = *table;
+
+    if (table->forget_from != 0 && /* 0: a test wants it to forget at every chance */
+        (table->capacity < table->forget_from || table->count * 4 < table->capacity * 3))
+        return;
+    const uint64_t kept = count_kept(table, arena);
+    const uint64_t least = table->forget_from != 0 ? table->forget_from : FIRST_CAPACITY;
+    const uint64_t room = kept * 2 < least ? least : kept * 2;
+    if (entries_make(table, heap, (room + BUCKET - 1) / BUCKET * BUCKET) != SHMC_OK)
+        return; /* it goes on as it is, and grows */
+    for (uint64_t i = 0; i < old.capacity; i++) {
+        const uint64_t entry = old.entries[i];
+
+        if (entry == 0)
+            continue;
+        if (is_kept(arena, entry))
+            place(table, entry & ~NEW);
+        else
+            SHMC_UNLESS(NO_FORGET_NOTE, *shmc_arena_meta(arena, entry >> 32 << 3) &=
+                                        ~((uint64_t)SHMC_META_IN << 32));
+    }
+    table->count = kept;
+    entries_free(&old, heap);
 }
 
 enum shmc_status shmc_intern_reserve(struct shmc_intern *table, struct shmc_heap *heap)
@@ -192,14 +271,14 @@ uint64_t shmc_intern_hash(const struct shmc_intern *table, unsigned tag, const u
 bool shmc_intern_find(const struct shmc_intern *table, const uint8_t *base, unsigned tag,
                       const uint64_t *content, size_t count, uint64_t hash, shmc_offset *block)
 {
-    const uint32_t wanted = (uint32_t)(tag << HASH_BITS | hash);
+    const uint32_t wanted = (uint32_t)(tag << TAG_SHIFT | hash);
 
     for (uint64_t bucket = home(table, wanted);; bucket = next(table, bucket)) {
         const uint64_t *entries = table->entries + bucket;
 
         for (unsigned i = 0; i < BUCKET; i++) {
             const shmc_offset found = entries[i] >> 32 << 3;
-            if ((uint32_t)entries[i] == wanted && found != 0 &&
+            if (((uint32_t)entries[i] & ~(uint32_t)NEW) == wanted && found != 0 &&
                 same(base, tag, found, content, count)) {
                 *block = found;
                 return true;
@@ -212,7 +291,7 @@ bool shmc_intern_find(const struct shmc_intern *table, const uint8_t *base, unsi
 
 void shmc_intern_add(struct shmc_intern *table, unsigned tag, uint64_t hash, shmc_offset block)
 {
-    place(table, (uint64_t)shmc_granule(block) << 32 | (uint64_t)tag << HASH_BITS | hash);
+    place(table, (uint64_t)shmc_granule(block) << 32 | (uint64_t)tag << TAG_SHIFT | NEW | hash);
     table->count++;
 }
 
@@ -254,7 +333,7 @@ uint64_t shmc_intern_entry(const struct shmc_intern *table, const uint8_t *base,
 {
     size_t count;
     const uint64_t *content = content_of(base, tag, block, &count);
-    const uint64_t entry = (uint64_t)shmc_granule(block) << 32 | (uint64_t)tag << HASH_BITS |
+    const uint64_t entry = (uint64_t)shmc_granule(block) << 32 | (uint64_t)tag << TAG_SHIFT |
                            hash_words(table, tag, content, count);
 
     __builtin_prefetch(&table->entries[home(table, entry)]);
@@ -276,9 +355,9 @@ enum shmc_status shmc_intern_expect(struct shmc_intern *table, struct shmc_heap 
 }
 
 enum shmc_status shmc_intern_restore(struct shmc_intern *table, struct shmc_heap *heap,
-                                     const uint8_t *base, uint64_t entry)
+                                     const uint8_t *base, uint64_t entry, bool *in)
 {
-    const unsigned tag = (unsigned)(entry >> HASH_BITS & 7u);
+    const unsigned tag = (unsigned)(entry >> TAG_SHIFT & 7u);
     shmc_offset equal;
     size_t count;
     const uint64_t *content = content_of(base, tag, entry >> 32 << 3, &count);
@@ -286,10 +365,11 @@ enum shmc_status shmc_intern_restore(struct shmc_intern *table, struct shmc_heap
 
     if (status != SHMC_OK)
         return status;
-    if (shmc_intern_find(table, base, tag, content, count, entry & HASH_MASK, &equal))
-        return SHMC_CORRUPT; /* T2 */
-    place(table, entry);
-    table->count++;
+    *in = !shmc_intern_find(table, base, tag, content, count, entry & HASH_MASK, &equal);
+    if (*in) { /* T2 */
+        place(table, entry);
+        table->count++;
+    }
     return SHMC_OK;
 }
 
@@ -297,7 +377,7 @@ static bool position_of(const struct shmc_intern *table, uint64_t entry, uint64_
 {
     for (uint64_t bucket = home(table, entry);; bucket = next(table, bucket)) {
         for (unsigned i = 0; i < BUCKET; i++) {
-            if (table->entries[bucket + i] == entry) {
+            if (is_entry(table->entries[bucket + i], entry)) {
                 *position = bucket + i;
                 return true;
             }

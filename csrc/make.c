@@ -45,6 +45,8 @@ static enum shmc_status make_block(struct shmc_writer *writer, unsigned tag,
         return status;
     fill(writer, *block + lead * 8, content, count);
     shmc_intern_add(&writer->intern, tag, hash, *block);
+    *shmc_arena_meta(&writer->arena, *block) |= (uint64_t)SHMC_META_IN << 32;
+    writer->value_blocks++;
     writer->fresh_bytes += shmc_arena_block_size(&writer->arena, *block);
     *made = true;
     return SHMC_OK;

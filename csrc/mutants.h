@@ -24,6 +24,9 @@
  *   NO_FLOOR_CHECK   the floor is looked at after a value was copied
  *   NO_UNDO          an aborted batch gives back what it took
  *   NO_TABLE_REMOVE  a value whose count falls to zero leaves the table of equals
+ *   NO_FORGET_NOTE   a block that the table of equals forgets says so
+ *   NO_NEW_KEPT      what came since it last forgot stays in the table of equals
+ *   NO_KEEP_EQUAL    an object that is as before under other words changes nothing
  *   NO_SLOT_COUNT    a slot of the window counts the words that it names
  *   NO_TAIL_DROP     and lets go of them when the window has passed it
  *   NO_ANNOUNCE      a sleeper says that it sleeps
@@ -142,6 +145,21 @@
 #define SHMC_KEEP_NO_TABLE_REMOVE 0
 #else
 #define SHMC_KEEP_NO_TABLE_REMOVE 1
+#endif
+#ifdef SHMC_MUTANT_NO_FORGET_NOTE
+#define SHMC_KEEP_NO_FORGET_NOTE 0
+#else
+#define SHMC_KEEP_NO_FORGET_NOTE 1
+#endif
+#ifdef SHMC_MUTANT_NO_NEW_KEPT
+#define SHMC_KEEP_NO_NEW_KEPT 0
+#else
+#define SHMC_KEEP_NO_NEW_KEPT 1
+#endif
+#ifdef SHMC_MUTANT_NO_KEEP_EQUAL
+#define SHMC_KEEP_NO_KEEP_EQUAL 0
+#else
+#define SHMC_KEEP_NO_KEEP_EQUAL 1
 #endif
 #ifdef SHMC_MUTANT_NO_SLOT_COUNT
 #define SHMC_KEEP_NO_SLOT_COUNT 0

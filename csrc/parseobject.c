@@ -91,6 +91,16 @@ static inline const uint8_t *key_of(struct shmc_parser *parser, const uint8_t *a
     return shmc_parse_string(parser, at + 1, SHMC_NOTHING, key);
 }
 
+/* By content: equal keys may be two words, one of the old object and one made now (T2). */
+static uint64_t hash_of(const struct shmc_parser *parser, shmc_word key)
+{
+    uint8_t buffer[8];
+    size_t length;
+    const uint8_t *bytes = shmc_word_bytes(parser->writer, key, buffer, &length);
+
+    return shmc_key_hash(parser->writer->intern.seed[0], bytes, length);
+}
+
 /* The place of a key among the first `count`; the table, if there is one, has them by hash. */
 static size_t place_of(const struct shmc_parser *parser, const shmc_word *keys, size_t count,
                        shmc_word key, size_t mask, size_t *slot)
@@ -99,15 +109,14 @@ static size_t place_of(const struct shmc_parser *parser, const shmc_word *keys, 
 
     if (mask == 0) {
         for (size_t i = 0; i < count; i++) {
-            if (keys[i] == key)
+            if (shmc_same_value(parser->writer, keys[i], key))
                 return i;
         }
         return count;
     }
-    *slot = (size_t)shmc_mix(key ^ parser->writer->intern.seed[0],
-                             parser->writer->intern.seed[1]) & mask;
+    *slot = (size_t)hash_of(parser, key) & mask;
     for (; table[*slot] != 0; *slot = (*slot + 1) & mask) {
-        if (keys[table[*slot] - 1] == key)
+        if (shmc_same_value(parser->writer, keys[table[*slot] - 1], key))
             return (size_t)table[*slot] - 1;
     }
     return count;

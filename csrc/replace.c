@@ -138,16 +138,17 @@ static int by_key(const void *a, const void *b, void *writer)
     const shmc_word *x = a;
     const shmc_word *y = b;
 
-    if (x[0] == y[0]) /* equal strings are one word */
-        return (x[WHEN] > y[WHEN]) - (x[WHEN] < y[WHEN]);
-    return compare_words(writer, x[0], y[0]);
+    const int order = x[0] == y[0] ? 0 : compare_words(writer, x[0], y[0]);
+    return order != 0 ? order : (x[WHEN] > y[WHEN]) - (x[WHEN] < y[WHEN]);
 }
 
-static bool is_last_of_its_key(const struct shmc_wresource *resource, size_t i)
+static bool is_last_of_its_key(const struct shmc_writer *writer,
+                               const struct shmc_wresource *resource, size_t i)
 {
     const uint64_t *words = &resource->staged.items[i];
 
-    return i + STAGED_WORDS == resource->staged_to || words[STAGED_WORDS] != words[0];
+    return i + STAGED_WORDS == resource->staged_to ||
+           !shmc_same_value(writer, words[STAGED_WORDS], words[0]);
 }
 
 /* Sorts what is staged; what has the prefix then stands in [staged_from, staged_to). */
@@ -184,12 +185,15 @@ static enum shmc_status list_gone(struct shmc_writer *writer,
 
     while (status == SHMC_OK && (status = shmc_cursor_next(&cursor, &entry)) == SHMC_OK &&
            word_has(writer, entry.words[0], prefix)) {
-        while (i < resource->staged_to &&
-               (compare_words(writer, staged[i], entry.words[0]) < 0 ||
-                (staged[i] == entry.words[0] && !is_last_of_its_key(resource, i))))
-            i += STAGED_WORDS;
-        if (i == resource->staged_to || staged[i] != entry.words[0] ||
-            staged[i + 1] == SHMC_NOTHING)
+        int order = 1; /* of the staged key against this one */
+        for (; i < resource->staged_to; i += STAGED_WORDS) {
+            order = staged[i] == entry.words[0]
+                        ? 0
+                        : compare_words(writer, staged[i], entry.words[0]);
+            if (order > 0 || (order == 0 && is_last_of_its_key(writer, resource, i)))
+                break;
+        }
+        if (i == resource->staged_to || order != 0 || staged[i + 1] == SHMC_NOTHING)
             status = shmc_list_push(&writer->heap, gone, entry.words[0]);
     }
     return status == SHMC_EMPTY ? SHMC_OK : status;
@@ -223,7 +227,7 @@ static enum shmc_status put_staged(struct shmc_writer *writer, uint32_t id)
         const shmc_word *words = &writer->resources[id].staged.items[i];
         const struct shmc_entry entry = {{words[0], words[1], words[2], 0}};
 
-        if (words[1] != SHMC_NOTHING && is_last_of_its_key(&writer->resources[id], i))
+        if (words[1] != SHMC_NOTHING && is_last_of_its_key(writer, &writer->resources[id], i))
             status = shmc_put_entry(writer, id, &entry);
         for (unsigned k = 0; status == SHMC_OK && k < COUNTED_WORDS; k++)
             status = shmc_drop_later(writer, words[k]);

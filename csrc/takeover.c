@@ -35,7 +35,7 @@
 
 #include "takeover.h"
 
-#define USUAL_BYTES 80u /* of the arena, for each value block: a guess a little too high */
+#define USUAL_BYTES 512u /* of the arena, for each value block that is shared: a guess */
 
 /* ---- the window ------------------------------------------------------------------------------ */
 

@@ -22,14 +22,21 @@ static struct takeover *of(struct shmc_walk *walk)
 static bool restore_equal(struct takeover *takeover, uint64_t entry)
 {
     struct shmc_writer *writer = takeover->writer;
+    bool in = false;
     const enum shmc_status status = shmc_intern_restore(&writer->intern, &writer->heap,
-                                                        writer->data->base, entry);
+                                                        writer->data->base, entry, &in);
 
-    return status == SHMC_OK || refuse(takeover, status, "T2: a block has an equal",
-                                       entry >> 32 << 3);
+    if (status != SHMC_OK)
+        return refuse(takeover, status, "no memory", entry >> 32 << 3);
+    if (in)
+        *shmc_arena_claimed(&writer->arena, entry >> 32 << 3) |= (uint64_t)SHMC_META_IN << 32;
+    return true;
 }
 
-/* Into the table of equals, a few blocks later: until then its place has come. */
+/*
+ * Into the table of equals, a few blocks later: until then its place has come. Only what two words
+ * lead to: who was alone until now probably stays so, and an equal of it may have another block (T2).
+ */
 static bool restore_later(struct takeover *takeover, unsigned tag, shmc_offset block)
 {
     const struct shmc_writer *writer = takeover->writer;
@@ -104,8 +111,7 @@ static bool first_string(struct takeover *takeover, shmc_offset block)
         (end < size &&
          shmc_load_at(&takeover->span, block + size - 8) >> (8 * (8 - (size - end))) != 0))
         return refuse(takeover, SHMC_CORRUPT, "a string that is none", block);
-    return claim(takeover, block, size, KIND(SHMC_TAG_STRING) | 1) &&
-           restore_later(takeover, SHMC_TAG_STRING, block);
+    return claim(takeover, block, size, KIND(SHMC_TAG_STRING) | 1);
 }
 
 static bool first_number(struct takeover *takeover, shmc_offset block)
@@ -114,8 +120,7 @@ static bool first_number(struct takeover *takeover, shmc_offset block)
 
     if (!shmc_number_open(&takeover->span, block | SHMC_TAG_NUMBER, &kind, &bits))
         return refuse(takeover, SHMC_CORRUPT, "a broken number", block);
-    return claim(takeover, block, 16, KIND(SHMC_TAG_NUMBER) | 1) &&
-           restore_later(takeover, SHMC_TAG_NUMBER, block);
+    return claim(takeover, block, 16, KIND(SHMC_TAG_NUMBER) | 1);
 }
 
 static bool first_array(struct takeover *takeover, shmc_offset block)
@@ -125,7 +130,6 @@ static bool first_array(struct takeover *takeover, shmc_offset block)
     if (!shmc_array_open(&takeover->span, block | SHMC_TAG_ARRAY, &array) || array.count == 0)
         return refuse(takeover, SHMC_CORRUPT, "a broken array", block);
     return claim(takeover, block, 8 + array.count * 8, KIND(SHMC_TAG_ARRAY) | OPEN | 1) &&
-           restore_later(takeover, SHMC_TAG_ARRAY, block) &&
            push(takeover, block, array.words, array.count);
 }
 
@@ -136,7 +140,6 @@ static bool first_object(struct takeover *takeover, shmc_offset block)
     if (!shmc_object_open(&takeover->span, block | SHMC_TAG_OBJECT, &object) || object.count == 0)
         return refuse(takeover, SHMC_CORRUPT, "a broken object", block);
     return claim(takeover, block, 8 + object.count * 8, KIND(SHMC_TAG_OBJECT) | OPEN | 1) &&
-           restore_later(takeover, SHMC_TAG_OBJECT, block) &&
            push(takeover, block, object.words, object.count) &&
            visit_block(takeover, SHMC_TAG_SHAPE, object.shape);
 }
@@ -159,7 +162,6 @@ static bool first_shape(struct takeover *takeover, shmc_offset block)
     if (status != SHMC_OK)
         return refuse(takeover, status, "no memory", block);
     return claim(takeover, block, 16 + count * 8, KIND(SHMC_TAG_SHAPE) | OPEN | 1) &&
-           restore_later(takeover, SHMC_TAG_SHAPE, block) &&
            push(takeover, block, block + 16, count);
 }
 
@@ -173,8 +175,9 @@ static bool visit_block(struct takeover *takeover, unsigned tag, shmc_offset blo
             (uint32_t)*meta >= SHMC_META_DEAD - 1)
             return refuse(takeover, SHMC_CORRUPT, "a block of another kind, or in itself", block);
         SHMC_UNLESS(NO_TAKEOVER_COUNT, *meta += 1);
-        return true;
+        return (uint32_t)*meta != 2 || restore_later(takeover, tag, block);
     }
+    takeover->writer->value_blocks++;
     switch (tag) {
     case SHMC_TAG_STRING:
         return first_string(takeover, block);

@@ -249,5 +249,5 @@ void shmc_writer_stats(const struct shmc_writer *writer, struct shmc_stats *stat
     stats->ring_bytes = writer->charged;
     stats->floor = shmc_load_racy(&writer->super->floor);
     stats->reused_bytes = writer->arena.reused_bytes;
-    stats->blocks = writer->intern.count;
+    stats->blocks = writer->value_blocks;
 }

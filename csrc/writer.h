@@ -116,6 +116,7 @@ struct shmc_writer {
     struct shmc_pending *pending;
     size_t pending_count, pending_capacity;
     uint64_t batch_number, batch_changes, shape_deaths;
+    uint64_t value_blocks; /* alive */
     struct shmc_path path; /* of the last shmc_current() */
     uint32_t looked_up;    /* in which resource */
     uint64_t fresh_bytes; /* of values, in the current operation */
@@ -143,6 +144,11 @@ shmc_word shmc_member(const struct shmc_span *span, struct shmc_place *known, ui
 const uint8_t *shmc_word_bytes(const struct shmc_writer *writer, shmc_word word,
                                uint8_t buffer[8], size_t *length);
 
+/* alike.c ---------------------------------------------------------------------------- */
+
+/* Of words that are alive: whether they are equal as JSON, keys in their order (T2). */
+bool shmc_same_value(const struct shmc_writer *writer, shmc_word a, shmc_word b);
+
 /* intern.c ---------------------------------------------------------------------------- */
 
 enum shmc_status shmc_intern_reserve(struct shmc_intern *table, struct shmc_heap *heap);
@@ -163,9 +169,12 @@ void shmc_intern_remove(struct shmc_intern *table, uint64_t entry);
 /* Room for so many entries, in a table that has none yet: growing step by step costs more. */
 enum shmc_status shmc_intern_expect(struct shmc_intern *table, struct shmc_heap *heap,
                                     uint64_t count);
-/* Puts the entry of a block that is there into a table made anew. CORRUPT: it has an equal. */
+/* Puts the entry of a block that is there into a table made anew, unless it has an equal there. */
 enum shmc_status shmc_intern_restore(struct shmc_intern *table, struct shmc_heap *heap,
-                                     const uint8_t *base, uint64_t entry);
+                                     const uint8_t *base, uint64_t entry, bool *in);
+/* Between batches: a table that is large and nearly full lets go of what nobody shares (T5). */
+void shmc_intern_forget(struct shmc_intern *table, struct shmc_heap *heap,
+                        const struct shmc_arena *arena);
 
 /* counts.c: who still needs a block -------------------------------------------------------- */
 

@@ -82,8 +82,9 @@ static enum shmc_status emit_scalar(struct emit *emit, shmc_word word)
     return text == NULL ? SHMC_OK : emit_bytes(emit, text, length);
 }
 
-/* "key=value" for each member. */
-static enum shmc_status emit_members(struct emit *emit, shmc_word word)
+/* "key=value" for each member; not for those that `beside`, an object of the same shape, has as
+ * well (or SHMC_NOTHING). */
+static enum shmc_status emit_members(struct emit *emit, shmc_word word, shmc_word beside)
 {
     struct shmc_writer *writer = emit->writer;
     struct shmc_object object;
@@ -93,6 +94,10 @@ static enum shmc_status emit_members(struct emit *emit, shmc_word word)
     if (!shmc_object_open(&writer->span, word, &object))
         return SHMC_CORRUPT;
     for (uint64_t i = 0; status == SHMC_OK && i < object.count; i++) {
+        if (beside != SHMC_NOTHING &&
+            shmc_load_at(&writer->span, object.words + i * 8) ==
+                shmc_load_at(&writer->span, shmc_block_of(beside) + 8 + i * 8))
+            continue;
         char buffer[SHMC_TEXT_MAX];
         uint8_t short_key[8];
         size_t key_length, length = 0;
@@ -231,27 +236,72 @@ static enum shmc_status emit_path(struct emit *emit, const char *path, size_t le
         return status;
     }
     if (shmc_tag(word) == SHMC_TAG_OBJECT)
-        return emit_members(emit, word);
+        return emit_members(emit, word, SHMC_NOTHING);
     if (shmc_tag(word) == SHMC_TAG_ARRAY)
         return emit_elements(emit, word);
     return emit_scalar(emit, word);
 }
 
-/* Whether a path leads to the same word in both: then nothing below it changed. */
-static bool path_same(const struct shmc_span *span, struct shmc_windex *index, shmc_word old,
-                      shmc_word new)
+/* Where a path leads to in both: at its end, at a wildcard, or where the words are the same (then
+ * nothing below changed). What is left of it, or -1: a wildcard. */
+static int path_both(const struct shmc_span *span, struct shmc_windex *index, shmc_word both[2])
 {
     const char *path = index->path;
     size_t left = index->path_length;
     struct step step;
 
-    while (old != new) {
-        if (path_step(&path, &left, &step) <= 0 || step.key == NULL)
-            return false;
-        old = take_step(span, index, &step, left, old);
-        new = take_step(span, index, &step, left, new);
+    while (both[0] != both[1]) {
+        if (path_step(&path, &left, &step) <= 0)
+            return 0;
+        if (step.key == NULL)
+            return -1;
+        both[0] = take_step(span, index, &step, left, both[0]);
+        both[1] = take_step(span, index, &step, left, both[1]);
+    }
+    return (int)left;
+}
+
+/*
+ * Objects of one shape whose members' texts all differ: no key has the sign that parts key from
+ * value. Members that both have then need no look: nobody else brings or takes their values.
+ */
+static bool members_differ(const struct shmc_writer *writer, const shmc_word both[2])
+{
+    struct shmc_object old, new;
+
+    if (shmc_tag(both[0]) != SHMC_TAG_OBJECT || shmc_tag(both[1]) != SHMC_TAG_OBJECT ||
+        !shmc_object_open(&writer->span, both[0], &old) ||
+        !shmc_object_open(&writer->span, both[1], &new) || old.shape != new.shape)
+        return false;
+    for (uint64_t i = 0; i < old.count; i++) {
+        uint8_t buffer[8];
+        size_t length;
+        const uint8_t *key =
+            shmc_word_bytes(writer, shmc_object_key(&writer->span, &old, i), buffer, &length);
+        if (SHMC_CHECKED(NO_SIGN_CHECK, memchr(key, '=', length) == NULL))
+            continue;
+        return false;
     }
     return true;
+}
+
+static enum shmc_status emit_both(struct emit *before, struct emit *after, const shmc_word old[2],
+                                  const shmc_word new[2])
+{
+    struct shmc_windex *index = before->index;
+    shmc_word both[2] = {old[0], new[0]};
+    const int left = path_both(&before->writer->span, index, both);
+    const bool some = left == 0 && members_differ(before->writer, both);
+    enum shmc_status status;
+
+    if (both[0] == both[1])
+        return SHMC_OK;
+    status = some ? emit_members(before, both[0], both[1])
+                  : emit_path(before, index->path, index->path_length, old[0]);
+    if (status == SHMC_OK)
+        status = some ? emit_members(after, both[1], both[0])
+                      : emit_path(after, index->path, index->path_length, new[0]);
+    return status;
 }
 
 /* ---- outside values ------------------------------------------------------------------------ */
@@ -387,11 +437,7 @@ static enum shmc_status index_update(struct shmc_writer *writer, struct shmc_win
     enum shmc_status status;
 
     if (index->path != NULL) {
-        if (path_same(&writer->span, index, old[0], new[0]))
-            return SHMC_OK;
-        status = emit_path(&before, index->path, index->path_length, old[0]);
-        if (status == SHMC_OK)
-            status = emit_path(&after, index->path, index->path_length, new[0]);
+        status = emit_both(&before, &after, old, new);
     } else {
         if (external_of(&writer->span, old[1], external) ==
             external_of(&writer->span, new[1], external))

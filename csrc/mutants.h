@@ -27,6 +27,7 @@
  *   NO_FORGET_NOTE   a block that the table of equals forgets says so
  *   NO_NEW_KEPT      what came since it last forgot stays in the table of equals
  *   NO_KEEP_EQUAL    an object that is as before under other words changes nothing
+ *   NO_SIGN_CHECK    members whose texts may be equal are all looked at
  *   NO_SLOT_COUNT    a slot of the window counts the words that it names
  *   NO_TAIL_DROP     and lets go of them when the window has passed it
  *   NO_ANNOUNCE      a sleeper says that it sleeps
@@ -160,6 +161,11 @@
 #define SHMC_KEEP_NO_KEEP_EQUAL 0
 #else
 #define SHMC_KEEP_NO_KEEP_EQUAL 1
+#endif
+#ifdef SHMC_MUTANT_NO_SIGN_CHECK
+#define SHMC_KEEP_NO_SIGN_CHECK 0
+#else
+#define SHMC_KEEP_NO_SIGN_CHECK 1
 #endif
 #ifdef SHMC_MUTANT_NO_SLOT_COUNT
 #define SHMC_KEEP_NO_SLOT_COUNT 0

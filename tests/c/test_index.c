@@ -162,6 +162,20 @@ static void test_an_update_changes_only_what_differs(void)
 }
 
 /* Entries sort by value first, whatever is in it: NUL and \1 part nothing. */
+/* Both members emit a=b=c: the one that stays keeps it when the other one goes. */
+static void test_a_text_of_two_members(void)
+{
+    start();
+    const uint32_t labels = core_index(&core, things, "labels", "labels");
+    core_put_now(&core, things, "k", "{labels: {a: 'b=c', 'a=b': 'c', d: 'e'}}");
+    check_entries(labels, "a=b=c>k d=e>k ");
+    core_put_now(&core, things, "k", "{labels: {a: 'b=c', 'a=b': 'x', d: 'e'}}");
+    check_entries(labels, "a=b=c>k a=b=x>k d=e>k ");
+    core_put_now(&core, things, "k", "{labels: {a: 'y', 'a=b': 'x', d: 'e'}}");
+    check_entries(labels, "a=b=x>k a=y>k d=e>k ");
+    finish();
+}
+
 static void test_values_with_every_byte(void)
 {
     static const struct {
@@ -365,6 +379,7 @@ int main(void)
     test_paths();
     test_which_paths_make_sense();
     test_an_update_changes_only_what_differs();
+    test_a_text_of_two_members();
     test_values_with_every_byte();
     test_outside_values_are_stored();
     test_late_outside_index_is_refilled();

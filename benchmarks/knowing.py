@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from benchmarks.lean import Pipe
 
 
+STREAM = 50
+
+
 def reflector(pipe: Pipe, name: str, url: str) -> None:
     import shmcache.engine.engine
     import shmcache.source.kube
@@ -40,10 +43,11 @@ def worker(pipe: Pipe, name: str) -> None:
 def writer(pipe: Pipe, name: str, kind: str, count: int) -> None:
     """Fills from the corpus; told to go on, it says how long the JSON is."""
     import gc
+    import itertools
 
     import orjson
 
-    from benchmarks.shared import Corpus, fill, open_writer
+    from benchmarks.shared import RESOURCE, Corpus, open_writer
 
     pipe.answer(os.getpid())
     pipe.next()
@@ -56,7 +60,9 @@ def writer(pipe: Pipe, name: str, kind: str, count: int) -> None:
             yield thing
 
     with open_writer(name) as writer:
-        fill(writer, counted())
+        things = counted()
+        while batch := list(itertools.islice(things, STREAM)):  # few of its own at a time
+            writer.apply(RESOURCE, batch)
         gc.collect()
         pipe.answer("full")
         pipe.next()

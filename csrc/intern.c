@@ -26,12 +26,12 @@
  *       is a count): what is dead or in limbo is never found (design: reaching zero removes it).
  *   T2  two entries are never equal in kind and content. Two blocks may be, if the table forgot one
  *       of them: words that differ say nothing about the values, equal ones say that they are equal.
- *   T5  the table forgets between batches only, and never what is new or has another count than 1:
- *       in one batch equal values that are made have one word.
- *   T4  every bucket between the one where an entry's hash leads and the one where it
- *       lies is full; in a bucket the empty places are the last ones.
  *   T3  the hash is keyed by a secret of the writer: nobody outside can choose
  *       objects that all fall into one place; equality compares the bytes.
+ *   T4  every bucket between the one where an entry's hash leads and the one where it
+ *       lies is full; in a bucket the empty places are the last ones.
+ *   T5  the table forgets between batches only, and never what is new or has another count than 1:
+ *       in one batch equal values that are made have one word.
  */
 #include "writer.h"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import signal
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -22,6 +23,14 @@ MINE = f"test-{os.getpid()}-"
 IN_CI = os.environ.get("CI") == "true"
 
 _numbers = itertools.count(1)
+
+# Who started us in the background made us ignore these, and the processes that tests tell to end.
+for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(
+            _number,
+            signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL,
+        )
 
 
 def pytest_report_header() -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from workers import Command
 
 import shmcache
 from shmcache.locations import SharedMemory
@@ -329,7 +330,7 @@ def read_until(process: subprocess.Popen[str], word: str) -> list[str]:
 
 
 def watching(world: World, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return Command(
         [sys.executable, "-m", "shmcache", *words, "--cache", world.cache],
         cwd=ROOT, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -430,9 +431,7 @@ def test_a_cache_without_a_writer_is_read_and_it_is_said(world: World) -> None:
     with ApiServer(seed=1) as server:
         server.load("pods", pod("web-0", "default", {"phase": "Running"}))
         command = [sys.executable, "-m", "shmcache", "run", "pods", "--name", name, "--no-keep"]
-        reflector = subprocess.Popen(
-            [*command, "--server", server.url], cwd=ROOT, stderr=subprocess.DEVNULL
-        )
+        reflector = Command([*command, "--server", server.url], cwd=ROOT, stderr=subprocess.DEVNULL)
         with shmcache.attach(name, timeout=PATIENCE) as cache:
             assert cache["pods"].wait_synced(PATIENCE)
             reflector.kill()
@@ -476,7 +475,7 @@ def test_a_first_list_that_is_under_way_is_waited_for() -> None:
     with ApiServer(seed=1) as server:
         server.load("pods", pod("web-0", "default", {"phase": "Running"}))
         command = [sys.executable, "-m", "shmcache", "run", "pods", "--name", name, "--no-keep"]
-        with subprocess.Popen(
+        with Command(
             [*command, "--server", server.url], cwd=ROOT, stderr=subprocess.DEVNULL
         ) as reflector:
             shmcache.attach(name, timeout=PATIENCE).close()

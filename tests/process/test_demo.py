@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from workers import Command
 
 from shmcache.locations import SharedMemory
 from shmcache.segments import PREFIX
@@ -21,9 +22,7 @@ QUICK = ["--pods", "200", "--rate", "500", "--workers", "2"]
 
 def start(seconds: float) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "shmcache", "demo", *QUICK, "--seconds", str(seconds)]
-    return subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return Command(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def left_behind(pid: int) -> list[str]:
@@ -80,7 +79,7 @@ def test_the_workers_of_a_killed_demo_end() -> None:
 @pytest.mark.slow
 def test_what_a_demo_left_that_was_killed_with_all_its_processes_goes_with_the_next_start() -> None:
     command = [sys.executable, "-m", "shmcache", "demo", *QUICK, "--seconds", "60"]
-    with subprocess.Popen(
+    with Command(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         start_new_session=True,
     ) as demo:  # fmt: skip

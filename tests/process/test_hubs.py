@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+from workers import Command
 
 import shmcache
 from shmcache import states
@@ -82,7 +83,7 @@ def test_patched_processes_wait_and_run_handlers(name: str, patching: str) -> No
     with shmcache.Writer(name, ["pods"]) as writer:
         writer.apply("pods", [pod("a")])
         writer.set_state("pods", states.SYNCED)
-        with subprocess.Popen(
+        with Command(
             [sys.executable, "-W", "ignore", "-c", patching + BODY, name],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
-from workers import METHODS, PATIENCE, Method, Worker, await_sleep, eventually, seat_of
+from workers import METHODS, PATIENCE, Command, Method, Worker, await_sleep, eventually, seat_of
 
 import shmcache
 from shmcache import states
@@ -237,7 +237,7 @@ print("ended", cache.closed, flush=True)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_run_ends_in_order_when_it_is_told_to(small: shmcache.Writer, number: int) -> None:
     small.apply("pods", [pod("a", 1)])
-    with subprocess.Popen(
+    with Command(
         [sys.executable, "-c", FOREGROUND, small.name], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None

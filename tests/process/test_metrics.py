@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workers import Command
 
 import shmcache
 from shmcache import metrics
@@ -120,7 +121,7 @@ def test_lag_of_a_worker_is_seen_from_any_other_process(
     writer: shmcache.Writer, cache: shmcache.Cache
 ) -> None:
     """G35."""
-    with subprocess.Popen(
+    with Command(
         [sys.executable, "-c", FOLLOWER, cache.name], cwd=ROOT, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     ) as worker:  # fmt: skip
@@ -220,7 +221,7 @@ class Run:
     def __init__(self, name: str, server: ApiServer, address: str) -> None:
         command = [sys.executable, "-m", "shmcache", "run", "pods", "--name", name]
         command += ["--server", server.url, "--metrics", address, "--no-keep"]
-        self.process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        self.process = Command(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         self.lines: list[str] = []
         for line in self.process.stderr:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from workers import Command
 
 import shmcache
 from shmcache.errors import UntrustedSegment
@@ -30,7 +31,7 @@ signal.pause()
 @contextmanager
 def reader(name: str) -> Iterator[subprocess.Popen[str]]:
     """A process that is attached, and holds a snapshot and a view."""
-    with subprocess.Popen(
+    with Command(
         [sys.executable, "-c", READER, name], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None

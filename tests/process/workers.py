@@ -13,11 +13,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
 import time
 import traceback
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection, wait
-from typing import Any, Literal, Self
+from types import TracebackType
+from typing import Any, AnyStr, Literal, Self
 
 import shmcache
 from shmcache._native import check, ffi, lib, struct_values
@@ -39,6 +41,20 @@ def _run(target: Callable[..., Any], pipe: Connection, arguments: tuple[Any, ...
         target(pipe, *arguments)
     except BaseException:  # noqa: BLE001 - the test shows it
         pipe.send(_Raised(traceback.format_exc()))
+
+
+class Command(subprocess.Popen[AnyStr]):
+    """A command that does not outlive its block when that fails."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, value, trace)
 
 
 class Worker:

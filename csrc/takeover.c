@@ -223,15 +223,18 @@ enum shmc_status shmc_writer_takeover(struct shmc_segment *data, struct shmc_seg
         return status;
     /* What the dead one asked for behind this was promised to nobody (I3): it is asked for anew. */
     const struct shmc_super *super = (const struct shmc_super *)(const void *)data->base;
+    const uint64_t file_size = data->file_size;
     data->file_size = shmc_load_acquire(&super->file_size);
     status = shmc_writer_make(data, seats, settings, &writer);
-    if (status != SHMC_OK)
-        return status;
-    status = walk_all(writer, what, what_size);
-    if (status == SHMC_OK)
-        status = settle(writer);
+    if (status == SHMC_OK) {
+        status = walk_all(writer, what, what_size);
+        if (status == SHMC_OK)
+            status = settle(writer);
+        if (status != SHMC_OK)
+            shmc_writer_destroy(writer);
+    }
     if (status != SHMC_OK) {
-        shmc_writer_destroy(writer);
+        data->file_size = file_size; /* as if nobody had tried */
         return status;
     }
     const struct shmc_root *root = &super->roots[writer->generation & (SHMC_ROOTS - 1)];

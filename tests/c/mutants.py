@@ -42,10 +42,13 @@ def caught(mutant: str, test: str, variant: str) -> int:
     binary = compile_mutant(mutant, test, variant)
     wrapper = ["setarch", "-R"] if variant == "tsan" else []
     for attempt in range(1, TRIES + 1):
-        longer = os.environ | {"STRESS_SECONDS": str(1 << attempt)}
+        seconds = 1 << attempt
+        longer = os.environ | {"STRESS_SECONDS": str(seconds)}
         command = [*wrapper, str(binary)]
         try:
-            done = subprocess.run(command, cwd=ROOT, env=longer, capture_output=True, timeout=240)  # noqa: PLW1510
+            done = subprocess.run(  # noqa: PLW1510
+                command, cwd=ROOT, env=longer, capture_output=True, timeout=60 + 4 * seconds
+            )
         except subprocess.TimeoutExpired:
             return attempt  # a lost wake-up, for one, shows as a hang
         if done.returncode != 0:

@@ -55,6 +55,8 @@
  *   NO_LAMP          a worker that sleeps says so
  *   NO_WITHDRAWAL    withdraws what was promised for it since it came
  *   NO_QUEUE_RECHECK and looks for tickets once more before it does
+ *   NO_DUE_RECHECK   and for a due time earlier than the one that it reckons with
+ *   NO_REVOCATION    a promise for a worker whose lamp was out already is revoked
  */
 #ifndef SHMC_MUTANTS_H
 #define SHMC_MUTANTS_H
@@ -251,6 +253,16 @@
 #define SHMC_KEEP_NO_LAMP 0
 #else
 #define SHMC_KEEP_NO_LAMP 1
+#endif
+#ifdef SHMC_MUTANT_NO_DUE_RECHECK
+#define SHMC_KEEP_NO_DUE_RECHECK 0
+#else
+#define SHMC_KEEP_NO_DUE_RECHECK 1
+#endif
+#ifdef SHMC_MUTANT_NO_REVOCATION
+#define SHMC_KEEP_NO_REVOCATION 0
+#else
+#define SHMC_KEEP_NO_REVOCATION 1
 #endif
 #ifdef SHMC_MUTANT_NO_WITHDRAWAL
 #define SHMC_KEEP_NO_WITHDRAWAL 0

@@ -101,8 +101,11 @@ enum shmc_status shmc_key_fired(struct shmc_queue *queue, struct shmc_place plac
         if (firing != 0)
             SHMC_UNLESS(NO_DELAY_END, (void)shmc_cas(&slot->delay, firing, 0)); /* D2 */
         if ((state & KEY_DIRTY) != 0) { /* raised: what is queued gets a ticket there, too */
-            if (!held)
+            if (!held) { /* whoever was rung may have looked between the exchange and the ticket */
                 shmc_ticket_write(queue, place.slot, lane);
+                shmc_fence_full(); /* Q10 */
+                shmc_queue_post(queue);
+            }
             shmc_queue_count(queue, COUNT_REPEATS, 1);
             return SHMC_OK;
         }
@@ -248,8 +251,10 @@ enum shmc_status shmc_queue_take(struct shmc_queue *queue, uint64_t limit_ns,
 {
     if (shmc_queue_forked(queue))
         return SHMC_FORKED;
-    if (shmc_load_racy(&queue->stopped) != 0)
+    if (shmc_load_racy(&queue->stopped) != 0) {
+        shmc_queue_depart(queue);
         return SHMC_OVER;
+    }
     const uint64_t now_ns = shmc_monotonic_ns();
     const bool over = shmc_queue_shut(queue);
     shmc_queue_come(queue);

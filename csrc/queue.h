@@ -204,6 +204,8 @@ void shmc_due_check(struct shmc_queue *queue, uint64_t slot, uint64_t now_ns);
 void shmc_queue_post(struct shmc_queue *queue);
 /* After a key was taken: one more worker, if there is more to do (W3). */
 void shmc_queue_pass_on(struct shmc_queue *queue);
+/* We look for no more tickets: what we promised and were rung for is another's (W9). */
+void shmc_queue_depart(struct shmc_queue *queue);
 /* A slot may be had by another key. */
 void shmc_queue_room(struct shmc_queue *queue);
 /* A key is done: whoever waits for the last one looks again. */
@@ -228,6 +230,8 @@ bool shmc_queue_promised(const struct shmc_queue *queue, uint64_t now_ns);
 void shmc_queue_promise(struct shmc_queue *queue, uint64_t seat, uint64_t now_ns);
 /* We look now; a full fence comes before that (J2). */
 void shmc_queue_come(struct shmc_queue *queue);
+/* What we just promised for another would not be kept (J5). */
+void shmc_queue_revoke(struct shmc_queue *queue);
 /* Looks on for a moment, where that has paid; whether there is something to do. */
 bool shmc_queue_spin(struct shmc_queue *queue, uint64_t *now_ns, uint64_t deadline_ns);
 /* What counts from now on as taken meanwhile. */

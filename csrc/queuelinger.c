@@ -20,10 +20,14 @@
  *       lamp lit: what is promised from then on comes with a ring that ends the sleep.
  *   J3  the reserve is one of those who would sleep: it takes no key from a worker that is
  *       awake. What others took counts, not what its own process did: who is alone has none.
+ *   J5  a ringer promises for a worker while its lamp is lit, and puts that out afterwards: a worker
+ *       that gets up meanwhile, for whatever reason, meets the promise when it comes. If the
+ *       lamp was out already, the ringer revokes the promise, and looks for lamps anew.
  *
  * Ordering
  *   J4  ticket ▸ full fence ▸ promise  <->  promise withdrawn ▸ full fence ▸ tickets. An adder that
  *       relies on a promise has its ticket seen by the look that follows the promise's end.
+ *       tests/spin/linger.pml is the model of J1, J2, J4 and J5.
  */
 #include "queue.h"
 
@@ -51,7 +55,7 @@ static bool young(const shmc_atomic *word, uint64_t now_ns)
 
 static bool is_ours(const struct shmc_queue *queue, const shmc_atomic *word)
 {
-    const uint64_t promise = shmc_load_racy(word);
+    const uint64_t promise = shmc_load_acquire(word);
 
     return promise != 0 && (promise & SEAT_MASK) == queue->seat_index;
 }
@@ -77,6 +81,12 @@ void shmc_queue_come(struct shmc_queue *queue)
         shmc_store_racy(&queue->header->spinning, 0);
     if (rung || spun)
         shmc_fence_full(); /* J4 */
+}
+
+void shmc_queue_revoke(struct shmc_queue *queue)
+{
+    shmc_store_racy(&queue->header->coming, 0); /* another's, perhaps: then somebody is rung in vain */
+    shmc_fence_full();                          /* J4 */
 }
 
 /* ---- spinning ---------------------------------------------------------------------------------- */

@@ -266,6 +266,7 @@ void shmc_queue_close(struct shmc_queue *queue)
         queue->incarnation++;
         (void)shmc_unlock_byte(queue->seat_fd, held);
         shmc_queue_scan(queue, now_ns); /* what was ours is given back */
+        shmc_queue_depart(queue);
         (void)shmc_unlock_byte(queue->seat_fd, queue->seat_index);
         shmc_queue_feed_end(queue);
         pthread_mutex_destroy(&queue->lock);

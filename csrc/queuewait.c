@@ -22,7 +22,8 @@
  *
  * Ordering
  *   W7  ticket ▸ full fence ▸ lamps  <->  lamp ▸ full fence ▸ tickets (Q10). One sees the other.
- *   W8  the same for stop, shutdown and the next due time, each stored before the bells ring.
+ *   W8  the same for stop, shutdown and the next due time, each stored before the bells ring. Who
+ *       reckoned with a later due time than there is now does not sleep on it.
  *
  * The lock is private to the process, held for a few instructions, never while sleeping.
  */
@@ -75,13 +76,16 @@ static uint64_t words(const struct shmc_queue *queue)
     return (queue->seat_count + 63) / 64;
 }
 
-static bool anybody_sleeps(const struct shmc_queue *queue)
+static bool find_lit(const struct shmc_queue *queue, uint64_t *seat)
 {
-    uint64_t lit = 0;
-
-    for (uint64_t i = 0; i < words(queue); i++)
-        lit |= shmc_load_racy(&queue->header->sleeping[i]);
-    return lit != 0;
+    for (uint64_t i = 0; i < words(queue); i++) {
+        const uint64_t lit = shmc_load_racy(&queue->header->sleeping[i]);
+        if (lit != 0) {
+            *seat = i * 64 + (uint64_t)__builtin_ctzll(lit);
+            return true;
+        }
+    }
+    return false;
 }
 
 static void ring(struct shmc_queue *queue, uint64_t seat, int threads)
@@ -92,24 +96,21 @@ static void ring(struct shmc_queue *queue, uint64_t seat, int threads)
 
 void shmc_queue_post(struct shmc_queue *queue)
 {
-    if (!anybody_sleeps(queue))
+    uint64_t seat;
+
+    if (!find_lit(queue, &seat))
         return;
     const uint64_t now_ns = shmc_monotonic_ns();
     if (shmc_queue_promised(queue, now_ns)) /* W9 */
         return;
-    for (uint64_t i = 0; i < words(queue); i++) {
-        const uint64_t lit = shmc_load_racy(&queue->header->sleeping[i]);
-        if (lit == 0)
-            continue;
-        const uint64_t seat = i * 64 + (uint64_t)__builtin_ctzll(lit);
-        if (!put_out(queue, seat) || seat >= queue->seat_count) {
-            i--; /* another post was faster: look again */
-            continue;
+    while (find_lit(queue, &seat)) { /* from the first one on, each time: J5 */
+        shmc_queue_promise(queue, seat, now_ns);
+        if (put_out(queue, seat) && seat < queue->seat_count) {
+            ring(queue, seat, 1);
+            shmc_queue_count(queue, COUNT_POSTS, 1);
+            return;
         }
-        shmc_queue_promise(queue, seat, now_ns); /* before it can come */
-        ring(queue, seat, 1);
-        shmc_queue_count(queue, COUNT_POSTS, 1);
-        return;
+        SHMC_UNLESS(NO_REVOCATION, shmc_queue_revoke(queue)); /* it got up by itself, or was rung */
     }
 }
 
@@ -123,12 +124,19 @@ static void ring_all(struct shmc_queue *queue)
 void shmc_queue_pass_on(struct shmc_queue *queue)
 {
     const struct shmc_queue_header *header = queue->header;
+    uint64_t seat;
 
-    if (!anybody_sleeps(queue))
+    if (!find_lit(queue, &seat))
         return;
     if (!shmc_lanes_empty(queue) || (shmc_load_racy(&header->keeper) == 0 &&
                                      shmc_load_racy(&header->next_due) != DUE_NEVER))
         shmc_queue_post(queue); /* W3, W4 */
+}
+
+void shmc_queue_depart(struct shmc_queue *queue)
+{
+    shmc_queue_come(queue); /* W9 */
+    shmc_queue_pass_on(queue);
 }
 
 /* ---- sleeping ------------------------------------------------------------------------------------ */
@@ -143,9 +151,8 @@ void shmc_queue_earlier(struct shmc_queue *queue)
         shmc_queue_post(queue);
 }
 
-static uint32_t enter(struct shmc_queue *queue, uint64_t now_ns, uint64_t *until_ns)
+static uint32_t enter(struct shmc_queue *queue, uint64_t due, uint64_t now_ns, uint64_t *until_ns)
 {
-    const uint64_t due = shmc_load_acquire(&queue->header->next_due);
     uint64_t wake = now_ns + TICK_NS;
 
     pthread_mutex_lock(&queue->lock);
@@ -197,13 +204,15 @@ bool shmc_queue_busy(const struct shmc_queue *queue, uint64_t now_ns)
 static enum shmc_status doze(struct shmc_queue *queue, bool reserve, uint64_t now_ns,
                              uint64_t until_ns)
 {
-    const uint32_t number = enter(queue, now_ns, &until_ns);
+    const uint64_t due = shmc_load_acquire(&queue->header->next_due);
+    const uint32_t number = enter(queue, due, now_ns, &until_ns);
     enum shmc_status status = SHMC_OK;
 
     if (!reserve)
         SHMC_UNLESS(NO_WITHDRAWAL, shmc_queue_come(queue)); /* J2 */
     shmc_fence_full();              /* W7, W8 */
-    if (!(reserve ? called(queue, now_ns) : shmc_queue_busy(queue, now_ns)))
+    if (SHMC_CHECKED(NO_DUE_RECHECK, shmc_load_racy(&queue->header->next_due) >= due) && /* W8 */
+        !(reserve ? called(queue, now_ns) : shmc_queue_busy(queue, now_ns)))
         status = shmc_futex_wait(&queue->seat->bell, number, until_ns);
     leave(queue);
     return status;

@@ -556,20 +556,77 @@ static void *waiter_run(void *argument)
     return NULL;
 }
 
-/* J2: rung for when it was not asleep yet, it would be relied upon in its sleep. */
-static void test_who_goes_to_sleep_promises_nothing(struct shmc_queue *a, struct shmc_queue *b)
+/* Whether it was asleep without a promise before its first tick; then a key is added for it. */
+static bool sleeps_without_a_promise(struct shmc_queue *a, struct shmc_queue *b)
 {
-    struct shmc_taken taken;
+    bool seen = false;
     pthread_t thread;
 
     shmc_queue_look(b); /* and does not spin */
     shmc_queue_promise(a, b->seat_index, shmc_monotonic_ns());
     CHECK_EQUAL(0, pthread_create(&thread, NULL, waiter_run, b));
-    AWAIT(lamps(a) == 1 && shmc_load_acquire(&a->header->coming) == 0);
-    CHECK_EQUAL(SHMC_OK, pool_add(a, "k", 0));
+    AWAIT((seen = lamps(a) == 1 && shmc_load_acquire(&a->header->coming) == 0) ||
+          shmc_load_acquire(&b->waited_ns) != UINT64_MAX);
+    if (seen)
+        CHECK_EQUAL(SHMC_OK, pool_add(a, "k", 0));
     CHECK_EQUAL(0, pthread_join(thread, NULL));
+    return seen;
+}
+
+/* J2: rung for when it was not asleep yet, it would be relied upon in its sleep. */
+static void test_who_goes_to_sleep_promises_nothing(struct shmc_queue *a, struct shmc_queue *b)
+{
+    struct shmc_taken taken;
+    unsigned tries = 1;
+
+    for (; !sleeps_without_a_promise(a, b); tries++) /* a slow machine: its tick was over */
+        CHECK(tries < 20);
     pool_expect(b, "k", &taken);
     CHECK_EQUAL(SHMC_OK, shmc_queue_done(b, taken.slot, taken.version));
+}
+
+static void light_lamp(const struct shmc_queue *of)
+{
+    shmc_atomic *lamps_at = &of->header->sleeping[of->seat_index / 64];
+
+    shmc_store_racy(lamps_at, shmc_load_racy(lamps_at) | UINT64_C(1) << of->seat_index % 64);
+}
+
+/* W9: the key that counted on it is another's. */
+static void test_who_leaves_after_a_promise_passes_it_on(const struct pool *pool,
+                                                         struct shmc_queue *a, bool closes)
+{
+    struct shmc_queue *leaver = pool_join(pool);
+    struct shmc_taken taken;
+
+    light_lamp(a);
+    shmc_queue_promise(leaver, leaver->seat_index, shmc_monotonic_ns());
+    const uint32_t before = shmc_load32_racy(&a->seat->bell);
+    CHECK_EQUAL(SHMC_OK, pool_add(leaver, "k", 0));
+    if (!closes) {
+        shmc_queue_stop(leaver);
+        CHECK_EQUAL(SHMC_OVER, pool_empty(leaver));
+        CHECK_EQUAL(before + 1, shmc_load32_racy(&a->seat->bell));
+    }
+    pool_leave(leaver);
+    CHECK_EQUAL(before + 1, shmc_load32_racy(&a->seat->bell));
+    pool_expect(a, "k", &taken);
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
+}
+
+/* Who was rung for a key may have looked when its first ticket was void and the next not written. */
+static void test_a_raised_key_is_rung_for(struct shmc_queue *a, struct shmc_queue *b)
+{
+    struct shmc_taken taken;
+
+    CHECK_EQUAL(SHMC_OK, pool_add(a, "k", 0));
+    light_lamp(b);
+    const uint32_t before = shmc_load32_racy(&b->seat->bell);
+    CHECK_EQUAL(SHMC_OK, pool_add(a, "k", 1));
+    CHECK_EQUAL(before + 1, shmc_load32_racy(&b->seat->bell));
+    pool_expect(b, "k", &taken);
+    CHECK_EQUAL(SHMC_OK, shmc_queue_done(b, taken.slot, taken.version));
+    CHECK_EQUAL(SHMC_EMPTY, pool_empty(b));
 }
 
 static void pass_keys(struct shmc_queue *queue, unsigned count)
@@ -633,6 +690,9 @@ int main(void)
     test_a_promise_stands_until_its_maker_comes(a, b);
     test_who_goes_to_sleep_promises_nothing(a, b);
     test_a_reserve_is_where_others_are_quick(a, b);
+    test_who_leaves_after_a_promise_passes_it_on(&pool, a, false);
+    test_who_leaves_after_a_promise_passes_it_on(&pool, a, true);
+    test_a_raised_key_is_rung_for(a, b);
     test_a_delay_changes_an_idle_word(a);
     pool_leave(b);
     pool_leave(a);

@@ -1,10 +1,15 @@
 /*
+ * What happens between two stores to the queue's file.
+ *
  * A worker that dies before any one of its stores to the queue's file loses no key, keeps none, and
  * leaves no slot behind: what it was told is done is done, all else is handed out once more.
  *
  * The core of this test calls shmc_failpoint() before each store to memory that others see. A child
  * joins the queue, works, and dies by SIGKILL at the n-th of them, for every n; how many of its calls
  * had returned by then it has noted beside the file, and this decides what must be there.
+ *
+ * A sleeper may get up by itself at each of its ringer's stores, and a key for later come at each of
+ * the stores of who goes to sleep.
  */
 #include <signal.h>
 #include <sys/wait.h>
@@ -30,6 +35,9 @@
 static struct pool pool;
 static size_t size;
 static uint64_t left_to_live; /* stores; 0: for ever */
+static uint64_t until_meanwhile; /* stores; 0: never */
+static void (*meanwhile)(void);
+static struct shmc_queue *other; /* who does something meanwhile */
 static shmc_atomic *returned; /* calls of the child, in memory that it shares with us */
 
 void shmc_failpoint(const volatile void *about_to_store);
@@ -39,6 +47,8 @@ void shmc_failpoint(const volatile void *about_to_store)
 
     if (at < pool.file.base || at >= pool.file.base + size)
         return; /* private memory */
+    if (until_meanwhile != 0 && --until_meanwhile == 0)
+        meanwhile();
     if (left_to_live != 0 && --left_to_live == 0)
         raise(SIGKILL);
 }
@@ -260,6 +270,63 @@ static void prepare(struct shmc_queue *queue)
     shmc_queue_feed_end(queue);
 }
 
+/* ---- what others do meanwhile ------------------------------------------------------------------ */
+
+static void other_gets_up(void)
+{
+    shmc_queue_unsleep(other, other->seat_index);
+    shmc_queue_come(other);
+}
+
+/* J5 */
+static void test_nothing_is_promised_for_who_got_up(struct shmc_queue *queue)
+{
+    shmc_atomic *coming = &queue->header->coming;
+    bool ended = false;
+    uint64_t number = 1;
+
+    meanwhile = other_gets_up;
+    for (; !ended; number++) {
+        CHECK_EQUAL(0, shmc_load_racy(coming));
+        shmc_store_racy(&queue->header->sleeping[0], UINT64_C(1) << other->seat_index);
+        until_meanwhile = number;
+        shmc_queue_post(queue);
+        ended = until_meanwhile != 0;
+        CHECK_EQUAL(ended, shmc_load_racy(coming) != 0);
+        CHECK_EQUAL(0, shmc_load_racy(&queue->header->sleeping[0]));
+        until_meanwhile = 0;
+    }
+    CHECK(number > 4); /* a promise, a lamp, a bell */
+    shmc_queue_come(other);
+}
+
+static void other_adds_a_key_for_later(void)
+{
+    CHECK_EQUAL(SHMC_OK,
+                shmc_queue_add_after(other, (const uint8_t *)"later", 5, 0, 1000 * SECOND));
+}
+
+/* W4, W8: none of the stores on the way to sleep is too late for a new due time. */
+static void test_nobody_sleeps_on_an_old_due_time(struct shmc_queue *queue)
+{
+    meanwhile = other_adds_a_key_for_later;
+    for (uint64_t number = 1; number <= 2; number++) { /* bit of the lamp; the keeper's office */
+        for (;;) {
+            shmc_store_racy(&queue->header->next_due, number == 1 ? DUE_NEVER : DUE_NEVER - 1);
+            for (uint64_t i = 0; i < queue->slot_count / SHMC_QUEUE_BLOCK; i++)
+                shmc_store_racy(&queue->dues[i], DUE_NEVER);
+            shmc_queue_look(queue); /* and does not spin */
+            until_meanwhile = number;
+            const enum shmc_status status =
+                shmc_queue_wait(queue, shmc_monotonic_ns() + SECOND / 5);
+            if (until_meanwhile == 0) {
+                CHECK_EQUAL(SHMC_OK, status);
+                break;
+            } /* else its time was over before it lay down */
+        }
+    }
+}
+
 int main(void)
 {
     uint64_t number = 1;
@@ -283,6 +350,10 @@ int main(void)
     }
     printf("died at up to %" PRIu64 " stores\n", number - STRIDE - 1);
     CHECK(number > 100);
+    other = pool_join(&pool);
+    test_nothing_is_promised_for_who_got_up(queue);
+    test_nobody_sleeps_on_an_old_due_time(queue);
+    pool_leave(other);
     pool_leave(queue);
     pool_destroy(&pool);
     munmap(returned, 4096);

@@ -1,5 +1,5 @@
 # ruff: noqa: T201 -- a command prints
-"""Model-check the pin, wake and queue protocols on x86-TSO with spin.
+"""Model-check the pin, wake, queue and linger protocols on x86-TSO with spin.
 
 A true model must be explored to the end without an error, every statement of it reached; a
 mutant must break the invariant that is named beside it. Prints one line per variant; exits 0 if
@@ -34,6 +34,7 @@ LOST = "W1_no_ring_is_lost"
 LOST_WAKE = "W7_no_wake_is_lost"
 TWO = "Q2_one_worker"
 UNSEEN = "Q3_last_data_is_seen"
+OVER = "J2_no_ticket_is_slept_over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ class Outcome:
 PIN = "-DDEPTH=7 -DNEVER_FULL"
 WAKE = "-DDEPTH=4 -DNEVER_FULL"
 TWO_WORDS = "-DINTERESTS=2 -DTWO_WORDS -DPUBLISHES=2"
+LINGER = "-DDEPTH=3 -DNEVER_FULL"
+ONE_TICKET = "-DTICKETS=1 -DSPIN=LAST -DRESERVE=FIRST"
 PLAIN = "-DTHREADS=1 -DPLAIN_ANNOUNCE -DLITERAL"
 
 VARIANTS = (
@@ -149,6 +152,26 @@ VARIANTS = (
     Variant("queue", "NO_GIVE_BACK", "-DNO_GIVE_BACK", UNSEEN),
     Variant("queue", "DROP_DIRTY", "-DDROP_DIRTY", UNSEEN),
     Variant("queue", "CURSOR_EARLY", "-DFEED -DCURSOR_EARLY", UNSEEN),
+    Variant("linger", "2 adders, RESERVE", f"{LINGER} -DRESERVE=LAST"),
+    Variant("linger", "1 adder, SPIN, RESERVE", f"{LINGER} {ONE_TICKET}"),
+    Variant("linger", "1 adder, KILL", f"{LINGER} -DTICKETS=1 -DSPIN=FIRST -DRESERVE=FIRST -DKILL"),
+    Variant(
+        "linger",
+        "control: no store buffers",
+        f"{ONE_TICKET} -DSEQUENTIAL -DNO_ADDER_FENCE -DNO_COME_FENCE",
+    ),
+    Variant("linger", "NO_ADDER_FENCE", f"{ONE_TICKET} -DNO_ADDER_FENCE", OVER),
+    Variant("linger", "NO_COME_FENCE", f"{ONE_TICKET} -DNO_COME_FENCE", OVER),
+    Variant("linger", "COME_LATE", f"{ONE_TICKET} -DCOME_LATE", OVER),
+    Variant("linger", "LOOK_FIRST", f"{ONE_TICKET} -DLOOK_FIRST", OVER),
+    Variant("linger", "NO_WITHDRAWAL", f"{ONE_TICKET} -DNO_WITHDRAWAL", OVER),
+    Variant("linger", "NO_PASS_ON", f"{ONE_TICKET} -DNO_PASS_ON", OVER),
+    Variant("linger", "GO_AT_ONCE", f"{ONE_TICKET} -DGO_AT_ONCE", OVER),
+    Variant("linger", "PROMISE_LATE", f"{ONE_TICKET} -DPROMISE_LATE", OVER),
+    Variant("linger", "PROMISE_LAST", f"{ONE_TICKET} -DPROMISE_LAST", OVER),
+    Variant("linger", "KEEP_PROMISE", "-DKEEP_PROMISE", OVER),
+    Variant("linger", "NO_AGE", "-DKILL -DNO_AGE", OVER),
+    Variant("linger", "NO_REAP", "-DKILL -DNO_REAP", OVER),
     Variant("wake", "NO_SELF_CHECK", "-DTHREADS=1 -DSELF -DNO_SELF_CHECK", LOST_WAKE),
 )
 
@@ -252,7 +275,7 @@ def check(variant: Variant, compiler: str) -> Outcome:
 def report(variant: Variant, outcome: Outcome) -> None:
     """Print the variant's line, and all that pan said where it differs."""
     print(
-        f"{variant.model:5} {variant.name:26} {outcome.states:>9,} {outcome.depth:>7,} "
+        f"{variant.model:6} {variant.name:26} {outcome.states:>9,} {outcome.depth:>7,} "
         f"{outcome.megabytes:>5.0f} {outcome.seconds:>8.1f}  {outcome.verdict}",
         flush=True,
     )
@@ -276,7 +299,7 @@ def main(words: list[str]) -> int:
         return 1
 
     start = time.monotonic()
-    print("model variant                       states   depth    MB  seconds  verdict")
+    print("model  variant                       states   depth    MB  seconds  verdict")
     different = 0
     with ThreadPoolExecutor(JOBS) as pool:
         outcomes = pool.map(lambda variant: check(variant, compiler), chosen)

@@ -177,6 +177,43 @@ static uint64_t count_kept(const struct shmc_intern *table, const struct shmc_ar
     return kept;
 }
 
+/* The entry finds its place anew, not new any more, or its block is told that it has none. */
+static void keep_or_forget(struct shmc_intern *table, const struct shmc_arena *arena,
+                           uint64_t entry)
+{
+    if (entry == 0)
+        return;
+    if (is_kept(arena, entry))
+        place(table, entry & ~NEW);
+    else
+        SHMC_UNLESS(NO_FORGET_NOTE, *shmc_arena_meta(arena, entry >> 32 << 3) &=
+                                    ~((uint64_t)SHMC_META_IN << 32));
+}
+
+/*
+ * In the memory that it has: a new table beside the old one would leave a hole of its size in the
+ * heap, each time. Bucket by bucket, from behind one that is not full, beyond which no entry lies
+ * that leads before it (T4). So what a bucket keeps finds room in it or in one looked at before.
+ */
+static void forget_in_place(struct shmc_intern *table, const struct shmc_arena *arena)
+{
+    uint64_t bucket = 0;
+
+    while (SHMC_KEEP_NO_FORGET_START && table->entries[bucket + BUCKET - 1] != 0)
+        bucket += BUCKET; /* there is one: an eighth of all places is empty */
+    for (uint64_t i = 0; i < table->capacity; i += BUCKET) {
+        uint64_t entries[BUCKET];
+
+        bucket = next(table, bucket);
+        memcpy(entries, table->entries + bucket, sizeof entries);
+        memset(table->entries + bucket, 0, sizeof entries);
+        for (unsigned k = 0; k < BUCKET; k++) {
+            fetch_meta(table, arena, bucket + 2 * BUCKET + k);
+            keep_or_forget(table, arena, entries[k]);
+        }
+    }
+}
+
 void shmc_intern_forget(struct shmc_intern *table, struct shmc_heap *heap,
                         const struct shmc_arena *arena)
 {
@@ -188,20 +225,17 @@ void shmc_intern_forget(struct shmc_intern *table, struct shmc_heap *heap,
     const uint64_t kept = count_kept(table, arena);
     const uint64_t least = table->forget_from != 0 ? table->forget_from : FIRST_CAPACITY;
     const uint64_t room = kept * 2 < least ? least : kept * 2;
-    if (entries_make(table, heap, (room + BUCKET - 1) / BUCKET * BUCKET) != SHMC_OK)
-        return; /* it goes on as it is, and grows */
-    for (uint64_t i = 0; i < old.capacity; i++) {
-        const uint64_t entry = old.entries[i];
-
-        if (entry == 0)
-            continue;
-        if (is_kept(arena, entry))
-            place(table, entry & ~NEW);
-        else
-            SHMC_UNLESS(NO_FORGET_NOTE, *shmc_arena_meta(arena, entry >> 32 << 3) &=
-                                        ~((uint64_t)SHMC_META_IN << 32));
-    }
     table->count = kept;
+    if (room <= old.capacity && old.capacity <= room * 2) {
+        forget_in_place(table, arena);
+        return;
+    }
+    if (entries_make(table, heap, (room + BUCKET - 1) / BUCKET * BUCKET) != SHMC_OK) {
+        table->count = old.count; /* it goes on as it is, and grows */
+        return;
+    }
+    for (uint64_t i = 0; i < old.capacity; i++)
+        keep_or_forget(table, arena, old.entries[i]);
     entries_free(&old, heap);
 }
 

@@ -25,6 +25,7 @@
  *   NO_UNDO          an aborted batch gives back what it took
  *   NO_TABLE_REMOVE  a value whose count falls to zero leaves the table of equals
  *   NO_FORGET_NOTE   a block that the table of equals forgets says so
+ *   NO_FORGET_START  and forgets in an order in which all find their place again
  *   NO_NEW_KEPT      what came since it last forgot stays in the table of equals
  *   NO_KEEP_EQUAL    an object that is as before under other words changes nothing
  *   NO_SIGN_CHECK    members whose texts may be equal are all looked at
@@ -153,6 +154,11 @@
 #define SHMC_KEEP_NO_FORGET_NOTE 0
 #else
 #define SHMC_KEEP_NO_FORGET_NOTE 1
+#endif
+#ifdef SHMC_MUTANT_NO_FORGET_START
+#define SHMC_KEEP_NO_FORGET_START 0
+#else
+#define SHMC_KEEP_NO_FORGET_START 1
 #endif
 #ifdef SHMC_MUTANT_NO_NEW_KEPT
 #define SHMC_KEEP_NO_NEW_KEPT 0

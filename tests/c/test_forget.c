@@ -135,6 +135,48 @@ static void test_a_relist_knows_keys_that_were_made_anew(void)
     finish();
 }
 
+/* In one batch: objects of three texts that nobody else has, the third of which is there twice. */
+static void put_texts(unsigned first, unsigned count)
+{
+    core_begin(&core);
+    for (unsigned i = first; i < first + count; i++) {
+        char key[20], value[160];
+
+        snprintf(key, sizeof key, "k%u", i);
+        snprintf(value, sizeof value,
+                 "['text a of %u', 'text b of %u', 'text c of %u', 'text c of %u']", i, i, i, i);
+        CHECK_EQUAL(SHMC_OK, core_put(&core, pods, key, value, "1"));
+    }
+    core_commit(&core);
+}
+
+/*
+ * A table that is as full as it may be forgets in the memory that it has: nearly every bucket is
+ * full, so that most entries lie behind the one where their hash leads, also around the table's end.
+ */
+static void test_a_full_table_forgets_in_place(unsigned tables)
+{
+    for (unsigned number = 0; number < tables; number++) {
+        core_create(&core, (struct core_options){.size = 4 << 20});
+        CHECK_EQUAL(0, core.writer->intern.count);
+        core.writer->intern.seed[0] = test_random(&random_state) | 1; /* another order each time */
+        core.writer->intern.forget_from = 0;
+        pods = core_declare(&core, "pods");
+        put_texts(0, 300);
+        put_texts(300, 200); /* all was new when this began: it has grown */
+        const uint64_t capacity = core.writer->intern.capacity;
+        CHECK(core.writer->intern.count * 10 > capacity * 8);
+        begin_and_commit(1);
+        CHECK_EQUAL(capacity, core.writer->intern.capacity);
+        CHECK(core.writer->intern.count * 10 < capacity * 5);
+        core_check(&core);
+        begin_and_commit(1);
+        core_check(&core);
+        put_texts(100, 300); /* nothing of it is new, but for the words */
+        finish();
+    }
+}
+
 static void parse(const char *text, shmc_word previous, shmc_word *word)
 {
     struct shmc_parser parser;
@@ -228,6 +270,7 @@ int main(void)
     test_an_object_with_its_uid_made_anew_is_the_same_one();
     test_a_relist_knows_keys_that_were_made_anew();
     test_a_repeated_key_is_one_key();
+    test_a_full_table_forgets_in_place(40);
     test_random_changes(400);
     return 0;
 }

@@ -5,6 +5,8 @@
  *   U3  the key, value and extra of an entry are counted once each by that entry.
  *   U4  a change that changes nothing leaves nothing: no delta, no new block.
  *   U5  the primary tree, the directory and the indices change together, in one batch.
+ *   U6  within a batch the last look-up's path stays good as long as nothing but payloads change
+ *       in its tree: who inserts or deletes forgets it, and a new batch begins without one.
  */
 #include "writer.h"
 
@@ -47,9 +49,9 @@ enum shmc_status shmc_pending_relist(struct shmc_writer *writer, uint32_t resour
 static shmc_word uid_of(struct shmc_writer *writer, shmc_word value)
 {
     const shmc_word metadata =
-        shmc_member(&writer->span, &writer->metadata, 0, value, (const uint8_t *)"metadata", 8);
+        shmc_member(&writer->span, &writer->metadata, value, (const uint8_t *)"metadata", 8);
     const shmc_word uid =
-        shmc_member(&writer->span, &writer->uid, 0, metadata, (const uint8_t *)"uid", 3);
+        shmc_member(&writer->span, &writer->uid, metadata, (const uint8_t *)"uid", 3);
 
     return shmc_tag(uid) == SHMC_TAG_SHORT || shmc_tag(uid) == SHMC_TAG_STRING ? uid : SHMC_NOTHING;
 }
@@ -68,13 +70,23 @@ static bool key_valid(const uint8_t *key, size_t length, uint32_t *flags)
 enum shmc_status shmc_current(struct shmc_writer *writer, uint32_t id, const uint8_t *key,
                               size_t length, shmc_word *value)
 {
+    struct shmc_path *path = &writer->path;
+    enum shmc_status status;
+
     if (id >= writer->resource_count)
         return SHMC_INVALID;
+    /* U6: keys that come in order, as those of a list do, are beside each other as a rule. */
+    if (writer->path_batch == writer->batch_number && writer->looked_up == id &&
+        path->depth > 0 && path->top == writer->resources[id].primary &&
+        shmc_path_beside(writer, key, length, path))
+        status = path->found ? SHMC_OK : SHMC_NOT_FOUND;
+    else
+        status = shmc_path_find(writer, &shmc_primary, writer->resources[id].primary, key, length,
+                                path);
     writer->looked_up = id;
-    const enum shmc_status status = shmc_path_find(
-        writer, &shmc_primary, writer->resources[id].primary, key, length, &writer->path);
+    writer->path_batch = writer->in_batch ? writer->batch_number : 0;
     if (status == SHMC_OK)
-        *value = writer->path.entry.words[1];
+        *value = path->entry.words[1];
     return status;
 }
 
@@ -329,7 +341,7 @@ static enum shmc_status delete_words(struct shmc_writer *writer, uint32_t id, co
                                                length, &old);
 
     if (status == SHMC_OK)
-        status = shmc_directory_delete(writer, &resource->directory, key, length);
+        status = shmc_directory_delete(writer, &resource->directory, key, length, old.words[0]);
     for (unsigned i = 0; status == SHMC_OK && i < 3; i++)
         status = shmc_drop_later(writer, old.words[i]);
     if (status != SHMC_OK)

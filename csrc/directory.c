@@ -171,21 +171,25 @@ struct way {
     uint64_t count, found; /* of its entries; which one is the key, or count */
 };
 
-static struct way way_to(const struct shmc_writer *writer, shmc_offset top, uint64_t hash,
-                         const uint8_t *key, size_t length)
+/* The key's word is the tree's, and so the bucket's if it is there (D1). */
+static void way_to(const struct shmc_writer *writer, shmc_offset top, uint64_t hash, shmc_word key,
+                   struct way *way)
 {
-    struct way way = {.depth = 0, .bucket = top};
+    const struct shmc_span *span = &writer->span;
 
-    while (way.bucket != 0 && shmc_load_at(&writer->span, way.bucket) == INNER) {
-        const shmc_offset inner = way.bucket;
-        way.bucket = shmc_load_at(&writer->span, inner + HEAD + branch(hash, way.depth) * 8);
-        way.inner[way.depth++] = inner;
+    way->depth = 0;
+    way->count = way->found = 0;
+    for (way->bucket = top; way->bucket != 0 && shmc_load_at(span, way->bucket) == INNER;) {
+        way->inner[way->depth] = way->bucket;
+        way->bucket = shmc_load_at(span, way->bucket + HEAD + branch(hash, way->depth++) * 8);
     }
-    if (way.bucket != 0) {
-        way.count = shmc_load_at(&writer->span, way.bucket);
-        way.found = bucket_search(&writer->span, way.bucket, way.count, hash, key, length);
+    if (way->bucket == 0)
+        return;
+    way->count = way->found = shmc_load_at(span, way->bucket);
+    for (uint64_t i = 0; i < way->count; i++) {
+        if (shmc_load_at(span, way->bucket + HEAD + (way->count + i) * 8) == key)
+            way->found = i;
     }
-    return way;
 }
 
 static enum shmc_status bucket_emit(struct shmc_writer *writer, const struct slot *slots,
@@ -304,38 +308,59 @@ static enum shmc_status replace_bucket(struct shmc_writer *writer, const struct 
     return status == SHMC_OK ? climb(writer, way, hash, offset, top) : status;
 }
 
+/* The way's bucket with another value for the entry found. */
+static enum shmc_status replace_value(struct shmc_writer *writer, const struct way *way,
+                                      shmc_word value, uint64_t hash, shmc_offset *top)
+{
+    const uint64_t size = bucket_size(way->count);
+    const uint64_t at = HEAD + (2 * way->count + way->found) * 8;
+    shmc_offset offset = way->bucket;
+
+    if (shmc_node_is_fresh(writer, way->bucket)) {
+        shmc_word_store(writer->data->base + offset + at, value);
+        return SHMC_OK;
+    }
+    enum shmc_status status = shmc_node_alloc(writer, size, &offset);
+    if (status == SHMC_OK)
+        status = shmc_node_drop(writer, way->bucket);
+    if (status != SHMC_OK)
+        return status;
+    const uint8_t *from = writer->data->base + way->bucket;
+    uint8_t *to = writer->data->base + offset;
+    for (uint64_t i = 0; i < size; i += 8)
+        shmc_word_store(to + i, shmc_word_load(from + i));
+    shmc_word_store(to + 8, writer->generation + 1);
+    shmc_word_store(to + at, value);
+    return climb(writer, way, hash, offset, top);
+}
+
 enum shmc_status shmc_directory_put(struct shmc_writer *writer, shmc_offset *top,
                                     const uint8_t *key, size_t length, shmc_word key_word,
                                     shmc_word value)
 {
     const uint64_t hash = shmc_key_hash(writer->super->hash_key, key, length);
-    const struct way way = way_to(writer, *top, hash, key, length);
     struct slot slots[BUCKET_MAX + 1];
+    struct way way;
 
-    if (way.bucket != 0 && way.found < way.count && shmc_node_is_fresh(writer, way.bucket)) {
-        shmc_word_store(writer->data->base + way.bucket + HEAD + (2 * way.count + way.found) * 8,
-                        value);
-        return SHMC_OK;
-    }
+    way_to(writer, *top, hash, key_word, &way);
+    if (way.found < way.count)
+        return replace_value(writer, &way, value, hash, top);
     if (way.count > BUCKET_MAX)
         return SHMC_LIMIT; /* more equal hashes than chance can bring */
     load_slots(writer, &way, slots);
-    if (way.found < way.count) {
-        slots[way.found].value = value;
-        return replace_bucket(writer, &way, slots, way.count, hash, top);
-    }
     slots[way.count] = (struct slot){hash, key_word, value};
     return replace_bucket(writer, &way, slots, way.count + 1, hash, top);
 }
 
 enum shmc_status shmc_directory_delete(struct shmc_writer *writer, shmc_offset *top,
-                                       const uint8_t *key, size_t length)
+                                       const uint8_t *key, size_t length, shmc_word key_word)
 {
     const uint64_t hash = shmc_key_hash(writer->super->hash_key, key, length);
-    const struct way way = way_to(writer, *top, hash, key, length);
     struct slot slots[BUCKET_MAX + 1];
+    struct way way;
 
-    if (way.bucket == 0 || way.found == way.count)
+    way_to(writer, *top, hash, key_word, &way);
+    if (way.found == way.count)
         return SHMC_NOT_FOUND;
     load_slots(writer, &way, slots);
     slots[way.found] = slots[way.count - 1];

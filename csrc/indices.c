@@ -140,13 +140,15 @@ static enum shmc_status emit_elements(struct emit *emit, shmc_word word)
 struct step {
     const uint8_t *key; /* NULL: [*] */
     uint32_t length;
+    size_t left; /* of the path, behind it */
+    struct shmc_places *places;
 };
 
-/* Takes the first step off a path. 0: the end; -1: it makes no sense. */
-static int path_step(const char **path, size_t *left, struct step *step)
+/* Takes the first step off a path; how much of it that is, 0: the end, -1: it makes no sense. */
+static int path_step(const char *path, size_t left, struct step *step)
 {
-    const char *at = *path;
-    size_t rest = *left;
+    const char *at = path;
+    size_t rest = left;
     size_t length = 0;
     size_t used;
 
@@ -155,10 +157,11 @@ static int path_step(const char **path, size_t *left, struct step *step)
         rest--;
     }
     if (rest == 0)
-        return at == *path ? 0 : -1;
+        return at == path ? 0 : -1;
     if (at[0] == '[') {
         if (rest >= 3 && at[1] == '*' && at[2] == ']') {
-            *step = (struct step){NULL, 0};
+            step->key = NULL;
+            step->length = 0;
             used = 3;
         } else {
             const char quote = rest > 1 ? at[1] : 0;
@@ -166,7 +169,8 @@ static int path_step(const char **path, size_t *left, struct step *step)
                 length++;
             if ((quote != '\'' && quote != '"') || 3 + length >= rest || at[3 + length] != ']')
                 return -1;
-            *step = (struct step){(const uint8_t *)at + 2, (uint32_t)length};
+            step->key = (const uint8_t *)at + 2;
+            step->length = (uint32_t)length;
             used = length + 4;
         }
     } else {
@@ -174,65 +178,77 @@ static int path_step(const char **path, size_t *left, struct step *step)
             length++;
         if (length == 0)
             return -1;
-        *step = (struct step){(const uint8_t *)at, (uint32_t)length};
+        step->key = (const uint8_t *)at;
+        step->length = (uint32_t)length;
         used = length;
     }
-    *path = at + used;
-    *left = rest - used;
+    step->left = rest - used;
     return 1;
 }
 
 bool shmc_path_valid(const char *path, size_t length)
 {
-    struct step step;
+    struct step step = {.left = length};
     int more;
     unsigned steps = 0;
 
-    while ((more = path_step(&path, &length, &step)) > 0)
+    while ((more = path_step(path + (length - step.left), step.left, &step)) > 0)
         steps++;
     return more == 0 && steps > 0 && steps <= 64;
 }
 
-shmc_word shmc_member(const struct shmc_span *span, struct shmc_place *known, uint64_t step,
-                      shmc_word word, const uint8_t *key, uint32_t length)
+/* Step `number` of an index's path, of which so much is left; false at its end. */
+static bool step_of(struct shmc_windex *index, unsigned number, size_t left, struct step *step)
 {
-    struct shmc_object object;
+    const char *path = index->path;
 
-    if (!shmc_object_open(span, word, &object))
-        return SHMC_NOTHING;
-    if (known->shape != object.shape_id || known->step != step)
-        *known = (struct shmc_place){object.shape_id, step,
-                                     shmc_object_place(span, &object, key, length)};
-    return known->place < object.count ? shmc_load_at(span, object.words + known->place * 8)
-                                       : SHMC_NOTHING;
+    if (left == 0)
+        return false;
+    step->places = NULL;
+    if (number >= SHMC_STEPS)
+        return path_step(path + (index->path_length - left), left, step) > 0;
+    struct shmc_step *known = &index->steps[number];
+    if (!known->known) {
+        if (path_step(path + (index->path_length - left), left, step) <= 0)
+            return false;
+        known->from = step->key == NULL ? 0 : (uint32_t)((const char *)step->key - path);
+        known->length = step->key == NULL ? SHMC_EACH : step->length;
+        known->left = (uint32_t)step->left;
+        known->known = true;
+    }
+    step->key = known->length == SHMC_EACH ? NULL : (const uint8_t *)path + known->from;
+    step->length = known->length;
+    step->left = known->left;
+    step->places = &known->places;
+    return true;
 }
 
-/* One step of an index's path; `left` of it is behind the step. */
-static shmc_word take_step(const struct shmc_span *span, struct shmc_windex *index,
-                           const struct step *step, size_t left, shmc_word word)
+static shmc_word take_step(const struct shmc_span *span, const struct step *step, shmc_word word)
 {
-    return shmc_member(span, &index->places[left % SHMC_PLACES], left + 1, word, step->key,
-                       step->length);
+    return step->places == NULL ? shmc_object_find(span, word, step->key, step->length)
+                                : shmc_member(span, step->places, word, step->key, step->length);
 }
 
-static enum shmc_status emit_path(struct emit *emit, const char *path, size_t left,
-                                  shmc_word word)
+/* From step `number` on, of which so much is left. */
+static enum shmc_status emit_path(struct emit *emit, unsigned number, size_t left, shmc_word word)
 {
+    const struct shmc_span *span = &emit->writer->span;
     struct step step;
 
-    while (word != SHMC_NOTHING && path_step(&path, &left, &step) > 0) {
+    for (; word != SHMC_NOTHING && step_of(emit->index, number, left, &step); number++) {
         struct shmc_array array;
 
+        left = step.left;
         if (step.key != NULL) {
-            word = take_step(&emit->writer->span, emit->index, &step, left, word);
+            word = take_step(span, &step, word);
             continue;
         }
-        if (!shmc_array_open(&emit->writer->span, word, &array))
+        if (!shmc_array_open(span, word, &array))
             return SHMC_OK; /* not an array: nothing there */
         enum shmc_status status = SHMC_OK;
         for (uint64_t i = 0; status == SHMC_OK && i < array.count; i++)
-            status = emit_path(emit, path, left,
-                               shmc_load_at(&emit->writer->span, array.words + i * 8));
+            status =
+                emit_path(emit, number + 1, left, shmc_load_at(span, array.words + i * 8));
         return status;
     }
     if (shmc_tag(word) == SHMC_TAG_OBJECT)
@@ -242,23 +258,20 @@ static enum shmc_status emit_path(struct emit *emit, const char *path, size_t le
     return emit_scalar(emit, word);
 }
 
-/* Where a path leads to in both: at its end, at a wildcard, or where the words are the same (then
- * nothing below changed). What is left of it, or -1: a wildcard. */
-static int path_both(const struct shmc_span *span, struct shmc_windex *index, shmc_word both[2])
+/* Where a path leads to in both: true at its end, or where the words are the same (then nothing
+ * below changed); false at a wildcard. */
+static bool path_both(const struct shmc_span *span, struct shmc_windex *index, shmc_word both[2])
 {
-    const char *path = index->path;
-    size_t left = index->path_length;
-    struct step step;
+    struct step step = {.left = index->path_length};
 
-    while (both[0] != both[1]) {
-        if (path_step(&path, &left, &step) <= 0)
-            return 0;
+    for (unsigned number = 0;
+         both[0] != both[1] && step_of(index, number, step.left, &step); number++) {
         if (step.key == NULL)
-            return -1;
-        both[0] = take_step(span, index, &step, left, both[0]);
-        both[1] = take_step(span, index, &step, left, both[1]);
+            return false;
+        both[0] = take_step(span, &step, both[0]);
+        both[1] = take_step(span, &step, both[1]);
     }
-    return (int)left;
+    return true;
 }
 
 /*
@@ -285,23 +298,19 @@ static bool members_differ(const struct shmc_writer *writer, const shmc_word bot
     return true;
 }
 
+/* What a path leads to in both objects, where they differ. */
 static enum shmc_status emit_both(struct emit *before, struct emit *after, const shmc_word old[2],
-                                  const shmc_word new[2])
+                                  const shmc_word new[2], const shmc_word both[2], bool at_end)
 {
-    struct shmc_windex *index = before->index;
-    shmc_word both[2] = {old[0], new[0]};
-    const int left = path_both(&before->writer->span, index, both);
-    const bool some = left == 0 && members_differ(before->writer, both);
-    enum shmc_status status;
+    const struct shmc_windex *index = before->index;
+    const bool some = at_end && members_differ(before->writer, both);
+    const enum shmc_status status = some ? emit_members(before, both[0], both[1])
+                                         : emit_path(before, 0, index->path_length, old[0]);
 
-    if (both[0] == both[1])
-        return SHMC_OK;
-    status = some ? emit_members(before, both[0], both[1])
-                  : emit_path(before, index->path, index->path_length, old[0]);
-    if (status == SHMC_OK)
-        status = some ? emit_members(after, both[1], both[0])
-                      : emit_path(after, index->path, index->path_length, new[0]);
-    return status;
+    if (status != SHMC_OK)
+        return status;
+    return some ? emit_members(after, both[1], both[0])
+                : emit_path(after, 0, index->path_length, new[0]);
 }
 
 /* ---- outside values ------------------------------------------------------------------------ */
@@ -432,16 +441,24 @@ static enum shmc_status index_update(struct shmc_writer *writer, struct shmc_win
                                      size_t external, shmc_word key, const shmc_word old[2],
                                      const shmc_word new[2])
 {
+    shmc_word both[2] = {old[0], new[0]};
+    bool at_end = false;
+
+    if (index->path != NULL) {
+        at_end = path_both(&writer->span, index, both);
+    } else {
+        both[0] = external_of(&writer->span, old[1], external);
+        both[1] = external_of(&writer->span, new[1], external);
+    }
+    if (both[0] == both[1]) /* as nearly always */
+        return SHMC_OK;
+
     struct emit before = {.writer = writer, .index = index};
     struct emit after = {.writer = writer, .index = index};
     enum shmc_status status;
-
     if (index->path != NULL) {
-        status = emit_both(&before, &after, old, new);
+        status = emit_both(&before, &after, old, new, both, at_end);
     } else {
-        if (external_of(&writer->span, old[1], external) ==
-            external_of(&writer->span, new[1], external))
-            return SHMC_OK;
         status = emit_external(&before, old[1], external);
         if (status == SHMC_OK)
             status = emit_external(&after, new[1], external);

@@ -29,6 +29,7 @@
  *   NO_NEW_KEPT      what came since it last forgot stays in the table of equals
  *   NO_KEEP_EQUAL    an object that is as before under other words changes nothing
  *   NO_SIGN_CHECK    members whose texts may be equal are all looked at
+ *   NO_PATH_FORGET   an insertion or a deletion ends what the last look-up knew of the tree
  *   NO_SLOT_COUNT    a slot of the window counts the words that it names
  *   NO_TAIL_DROP     and lets go of them when the window has passed it
  *   NO_ANNOUNCE      a sleeper says that it sleeps
@@ -164,6 +165,11 @@
 #define SHMC_KEEP_NO_NEW_KEPT 0
 #else
 #define SHMC_KEEP_NO_NEW_KEPT 1
+#endif
+#ifdef SHMC_MUTANT_NO_PATH_FORGET
+#define SHMC_KEEP_NO_PATH_FORGET 0
+#else
+#define SHMC_KEEP_NO_PATH_FORGET 1
 #endif
 #ifdef SHMC_MUTANT_NO_KEEP_EQUAL
 #define SHMC_KEEP_NO_KEEP_EQUAL 0

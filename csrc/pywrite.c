@@ -288,16 +288,18 @@ static PyObject *hot_put_many(PyObject *module, PyObject *arguments)
         return NULL;
     PyObject *iterator = PyObject_GetIter(items);
     while (iterator != NULL && (item = PyIter_Next(iterator)) != NULL) {
-        PyObject *key = NULL;
+        PyObject *key;
         int changed = -1;
 
-        put.version = NULL;
-        if (PyTuple_Check(item) &&
-            PyArg_ParseTuple(item, "OO|O:put_many item", &key, &put.value, &put.version) &&
-            put_key(&put, key) == 0)
-            changed = put_change(&put);
-        else if (!PyErr_Occurred())
+        const Py_ssize_t size = PyTuple_Check(item) ? PyTuple_GET_SIZE(item) : 0;
+        if (size == 2 || size == 3) {
+            key = PyTuple_GET_ITEM(item, 0);
+            put.value = PyTuple_GET_ITEM(item, 1);
+            put.version = size == 3 ? PyTuple_GET_ITEM(item, 2) : NULL;
+            changed = put_key(&put, key) < 0 ? -1 : put_change(&put);
+        } else {
             PyErr_SetString(PyExc_TypeError, "put_many takes (key, object, version) tuples");
+        }
         Py_DECREF(item);
         if (changed < 0) {
             Py_DECREF(iterator);

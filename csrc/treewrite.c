@@ -21,6 +21,7 @@
 #define JOIN_BELOW (SHMC_NODE_MAX / 4)
 #define JOIN_LIMIT (SHMC_NODE_MAX * 3 / 4)
 #define COLUMNS 4u
+#define NEAR 4u /* entries behind the last one, looked at before a search */
 #define ROOM (2 * SHMC_NODE_MAX)
 
 struct image {
@@ -57,6 +58,41 @@ static inline void fetch_node(const struct shmc_span *span, shmc_offset offset, 
 
     for (uint64_t line = 0; line < end; line += 64)
         __builtin_prefetch(span->base + offset + line);
+}
+
+static bool has_key(const struct shmc_writer *writer, const struct shmc_node *leaf, uint32_t index,
+                    const uint8_t *key, size_t length)
+{
+    uint8_t buffer[8];
+    size_t stored;
+    const uint8_t *bytes =
+        shmc_word_bytes(writer, shmc_node_word(&writer->span, leaf, 1, index), buffer, &stored);
+
+    return stored == length && memcmp(bytes, key, length) == 0;
+}
+
+bool shmc_path_beside(const struct shmc_writer *writer, const uint8_t *key, size_t length,
+                      struct shmc_path *path)
+{
+    const struct shmc_node *leaf = &path->nodes[path->depth - 1];
+    uint32_t *index = &path->index[path->depth - 1];
+    const uint32_t last = *index + NEAR < leaf->count ? *index + NEAR : leaf->count - 1;
+    bool found = false;
+
+    for (uint32_t i = *index + 1; i <= last && !found; i++) {
+        found = has_key(writer, leaf, i, key, length);
+        *index = i;
+    }
+    if (!found && shmc_node_search(&writer->span, &shmc_primary, leaf, key, length, index,
+                                   &found) != SHMC_OK)
+        return false;
+    if (!found && (*index == 0 || *index == leaf->count))
+        return false; /* before or behind the leaf: another one may have it */
+    path->found = found;
+    path->entry = (struct shmc_entry){{0}};
+    if (found)
+        entry_of(&writer->span, path);
+    return true;
 }
 
 enum shmc_status shmc_path_find(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
@@ -261,7 +297,8 @@ static void set_word(const struct context *context, const struct shmc_node *node
 
 /* ---- climbing ----------------------------------------------------------------------------- */
 
-/* One entry's words other than its key, at `level` of the path; then the pointers above it. */
+/* One entry's words other than its key, at `level` of the path; then the pointers above it. The
+ * path's nodes become those that hold it now. */
 static enum shmc_status replace_payload(const struct context *context, struct shmc_path *path,
                                         unsigned level, const uint64_t *payload,
                                         shmc_offset *top)
@@ -269,7 +306,7 @@ static enum shmc_status replace_payload(const struct context *context, struct sh
     shmc_offset child = 0;
 
     for (unsigned at = level + 1; at-- > 0;) {
-        const struct shmc_node *node = &path->nodes[at];
+        struct shmc_node *node = &path->nodes[at];
         const uint32_t first = 1 + context->kind->key_words;
         const bool fresh = shmc_node_is_fresh(context->writer, node->offset);
         shmc_offset offset = node->offset;
@@ -286,9 +323,11 @@ static enum shmc_status replace_payload(const struct context *context, struct sh
                      at == level ? payload[c - first] : child);
         if (fresh)
             return SHMC_OK; /* W1: above it everything points here already */
+        node->heads = offset + (node->heads - node->offset);
+        node->offset = offset;
         child = offset;
     }
-    *top = child;
+    *top = path->top = child;
     return SHMC_OK;
 }
 
@@ -451,6 +490,8 @@ enum shmc_status shmc_path_put(struct shmc_writer *writer, const struct shmc_tre
         return replace_payload(&context, path, path->depth - 1, entry->words + kind->key_words,
                                top);
     memcpy(edit.words[0], entry->words, sizeof(edit.words[0]));
+    if (kind == &shmc_primary)
+        SHMC_UNLESS(NO_PATH_FORGET, shmc_path_forget(writer));
     if (path->depth == 0) {
         struct image image = {.columns = shmc_node_columns(kind, 0)};
         image_edit(&context, &image, &edit);
@@ -470,6 +511,8 @@ enum shmc_status shmc_tree_delete(struct shmc_writer *writer, const struct shmc_
 
     if (status != SHMC_OK)
         return status;
+    if (kind == &shmc_primary)
+        SHMC_UNLESS(NO_PATH_FORGET, shmc_path_forget(writer));
     *old = path.entry;
     struct edit edit = {.from = path.index[path.depth - 1], .removed = 1};
     status = apply(&context, &path, path.depth - 1, &edit, top);

@@ -58,16 +58,26 @@ struct shmc_wresource {
     size_t staged_before;      /* the open batch */
 };
 
-/* Where objects of one shape (an id is never used twice) have one key. */
-struct shmc_place {
-    uint64_t shape; /* 0: nothing is known, or {}: then there is no place */
-    uint64_t step;  /* of a path; 0 where there is none */
-    uint64_t place;
+/* Where objects of one shape (an id is never used twice) have a key: what was found in the last
+ * shapes. All zero: nothing. */
+#define SHMC_PLACES 4u
+struct shmc_places {
+    uint64_t shapes[SHMC_PLACES]; /* 0: none, or that of {} */
+    uint64_t places[SHMC_PLACES]; /* the shape's count: it has no such key */
 };
-#define SHMC_PLACES 8u
+
+/* A step of an index's path, worked out when it is first taken. */
+struct shmc_step {
+    uint32_t from, length; /* of the key in the path; SHMC_EACH: [*] */
+    uint32_t left;         /* of the path, behind it */
+    bool known;
+    struct shmc_places places;
+};
+#define SHMC_EACH UINT32_MAX
+#define SHMC_STEPS 4u /* those behind them are worked out each time */
 
 struct shmc_windex {
-    struct shmc_place places[SHMC_PLACES]; /* of the last shapes on its path */
+    struct shmc_step steps[SHMC_STEPS];
     shmc_word name, settings;
     shmc_offset tree;
     uint64_t count;
@@ -119,9 +129,10 @@ struct shmc_writer {
     uint64_t value_blocks; /* alive */
     struct shmc_path path; /* of the last shmc_current() */
     uint32_t looked_up;    /* in which resource */
+    uint64_t path_batch;   /* in which batch; 0: the path's nodes may be gone */
     uint64_t fresh_bytes; /* of values, in the current operation */
 
-    struct shmc_place metadata, uid; /* of the last shapes that had them */
+    struct shmc_places metadata, uid;
     uint8_t *scratch; /* keys of index entries */
     size_t scratch_size;
     struct shmc_list words; /* scratch of make_string */
@@ -133,10 +144,27 @@ struct shmc_writer {
     struct shmc_stats counters; /* revoked, commits, deltas, relists, wakes */
 };
 
-/* As shmc_object_find(), remembering where the key was in the last shape. `known` is for this key
- * (and step) alone, or says otherwise. */
-shmc_word shmc_member(const struct shmc_span *span, struct shmc_place *known, uint64_t step,
-                      shmc_word word, const uint8_t *key, uint32_t length);
+/* As shmc_object_find(), of a word that is alive: nobody else writes, so nothing is checked. The
+ * places are those of this key alone. */
+static inline shmc_word shmc_member(const struct shmc_span *span, struct shmc_places *known,
+                                    shmc_word word, const uint8_t *key, uint32_t length)
+{
+    if (shmc_tag(word) != SHMC_TAG_OBJECT)
+        return SHMC_NOTHING;
+    const struct shmc_object object = {
+        .words = shmc_block_of(word) + 8,
+        .shape = shmc_load_at(span, shmc_block_of(word)),
+        .shape_id = shmc_load_at(span, shmc_load_at(span, shmc_block_of(word))),
+        .count = shmc_load_at(span, shmc_load_at(span, shmc_block_of(word)) + 8),
+    };
+    const unsigned slot = object.shape_id & (SHMC_PLACES - 1);
+    if (known->shapes[slot] != object.shape_id) {
+        known->shapes[slot] = object.shape_id;
+        known->places[slot] = shmc_object_place(span, &object, key, length);
+    }
+    const uint64_t place = known->places[slot];
+    return place < object.count ? shmc_load_at(span, object.words + place * 8) : SHMC_NOTHING;
+}
 
 /* value words ------------------------------------------------------------------------ */
 
@@ -224,10 +252,19 @@ void shmc_limbo_destroy(struct shmc_writer *writer);
 enum shmc_status shmc_path_find(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
                                 shmc_offset top, const uint8_t *key, size_t length,
                                 struct shmc_path *path);
+/* Whether the leaf of a primary tree that a path leads to, still good, has the key or the place
+ * where it would be: then the path leads there. Else it is used up, and shmc_path_find() is due. */
+bool shmc_path_beside(const struct shmc_writer *writer, const uint8_t *key, size_t length,
+                      struct shmc_path *path);
+/* The nodes of a primary tree change: writer->path may not be used to look beside it any more. */
+static inline void shmc_path_forget(struct shmc_writer *writer)
+{
+    writer->path_batch = 0;
+}
 /*
  * Puts an entry where the path leads: a new one, or a new payload for the one that is
- * there (whose key words stay). *top is replaced; the path is used up. Counting is the
- * caller's. Any error poisons.
+ * there (whose key words stay); then the path leads to it still, else it is used up. *top is
+ * replaced. Counting is the caller's. Any error poisons.
  */
 enum shmc_status shmc_path_put(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
                                struct shmc_path *path, const struct shmc_entry *entry,
@@ -239,11 +276,12 @@ enum shmc_status shmc_tree_delete(struct shmc_writer *writer, const struct shmc_
 
 /* directory.c ----------------------------------------------------------------------------- */
 
+/* The key as its bytes and as the word that the tree has for it. */
 enum shmc_status shmc_directory_put(struct shmc_writer *writer, shmc_offset *top,
                                     const uint8_t *key, size_t length, shmc_word key_word,
                                     shmc_word value);
 enum shmc_status shmc_directory_delete(struct shmc_writer *writer, shmc_offset *top,
-                                       const uint8_t *key, size_t length);
+                                       const uint8_t *key, size_t length, shmc_word key_word);
 #define SHMC_FAN_BITS 5u
 #define SHMC_DIRECTORY_LEVELS 12u /* of inner nodes: 60 bits */
 /* One node, for a walk: an inner one has count offsets at words (0 = none), a bucket count

@@ -509,6 +509,51 @@ static void test_changes_within_one_batch(void)
     finish();
 }
 
+/* U6: keys in order are looked for beside the last one; what that was beside may be gone. */
+static void test_neighbours_within_one_batch(void)
+{
+    shmc_word value = 0;
+
+    start(UINT64_C(4) << 20);
+    pool_numbers(900);
+    core_begin(&core);
+    for (size_t i = 0; i < pool.count; i++) {
+        if (i % 9 != 4)
+            put(i, 1);
+    }
+    core_commit(&core);
+    for (int64_t round = 2; round < 5; round++) {
+        core_begin(&core);
+        for (size_t i = 0; i + 8 < pool.count; i += 9) {
+            put(i, round);
+            put(i + 1, round);
+            if (round % 2 == 0)
+                take_away(i + 2);
+            else
+                put(i + 2, round);
+            put(i + 3, round);
+            if (round % 2 == 0)
+                put(i + 4, round); /* between two that are there */
+            else
+                take_away(i + 4);
+            put(i + 5, round);
+            put(i + 8, round);
+            put(i + 6, round); /* back */
+            put(i + 6, round + 10);
+        }
+        for (size_t i = 0; i < pool.count; i++) {
+            const enum shmc_status status =
+                shmc_current(core.writer, resource, pool.keys[i], pool.lengths[i], &value);
+            CHECK_EQUAL(model.values[i] == 0 ? SHMC_NOT_FOUND : SHMC_OK, status);
+            if (status == SHMC_OK)
+                CHECK_EQUAL(shmc_integer_word(model.values[i]), value);
+        }
+        core_commit(&core);
+        core_check(&core);
+    }
+    finish();
+}
+
 int main(void)
 {
     test_start("test_tree");
@@ -519,5 +564,6 @@ int main(void)
     test_high_tree(SHUFFLED, SHUFFLED);
     test_index_kind_with_old_roots();
     test_changes_within_one_batch();
+    test_neighbours_within_one_batch();
     return 0;
 }

@@ -228,16 +228,20 @@ def _hand_over(turns: int, rounds: int) -> Row:
 
 
 def _add_slowly(queue: WorkQueue, woken: Any, numbers: range) -> list[int]:
-    """Adds a key whenever the worker has had time to fall asleep; when each add began."""
-    clock, add, began = time.monotonic_ns, queue.add, []
+    """Adds a key whenever the worker has had time to fall asleep; when each add began.
+
+    And sleeps at once, see waking.py.
+    """
+    clock, pause, add, began = time.monotonic_ns, time.sleep, queue.add, []
+    pause(GAP_US / 1e6)
     for number in numbers:
         key = f"key-{number}"
-        while woken.value < number:
-            time.sleep(0)
-        time.sleep(GAP_US / 1e6)
         start = clock()
         add(key)
+        pause(GAP_US / 1e6)
         began.append(start)
+        while woken.value <= number:
+            pause(GAP_US / 1e6)
     return began
 
 

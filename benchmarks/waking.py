@@ -88,15 +88,22 @@ class Way:
         """What each publication took whoever published."""
 
     def turn(self, rounds: int) -> None:
-        """Publishes once in each round, when all have had time to fall asleep again."""
+        """Publishes once in each round, when all have had time to fall asleep again.
+
+        And sleeps at once, as the program in C does: the kernel may have given the core it is on
+        to who was woken, who then runs no sooner.
+        """
+        clock, pause, publish, posted = time.monotonic_ns, time.sleep, self._publish, self._posted
         self._children.send(rounds)
+        pause(GAP_US * 1e-6)
         for _ in range(rounds):
-            while any(self._done[at] < self._woken for at in range(0, len(self._done), LINE)):
-                time.sleep(50e-6)
-            time.sleep(GAP_US * 1e-6)
-            start = self._publish(self._posted)
-            self.costs.append(time.monotonic_ns() - start)
+            start = publish(posted)
+            end = clock()
+            pause(GAP_US * 1e-6)
+            self.costs.append(end - start)
             self._woken += 1
+            while any(self._done[at] < self._woken for at in range(0, len(self._done), LINE)):
+                pause(GAP_US * 1e-6)
         self.took.append([took for answer in self._children.receive() for took in answer])
 
 

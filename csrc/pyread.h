@@ -3,6 +3,7 @@
  *
  *   pyreader.c    Reader: the handle; pins the latest root and keeps it for the next look-up
  *   pywait.c      sleeping until something was published
+ *   pyplaces.c    where consumers are in the ring
  *   pyroot.c      Root: one pinned generation and all questions to it
  *   pybounds.c    arguments of a scan -> where it starts and ends
  *   pyscan.c      a bounded walk over a tree, chunk by chunk
@@ -198,6 +199,8 @@ PyObject *shmc_pyiter_new(shmc_pyroot *root, const struct shmc_pyrecord *record,
 /* ---- pywait.c ------------------------------------------------------------------------------- */
 
 PyObject *shmc_pyreader_wait(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *shmc_pyreader_note(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *shmc_pyreader_forget(PyObject *self, PyObject *who);
 
 /* ---- pydelta.c, pytake.c -------------------------------------------------------------------- */
 

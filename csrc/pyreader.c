@@ -238,6 +238,7 @@ static void reader_dealloc(PyObject *object)
     PyObject_GC_UnTrack(self);
     if (self->shapes != NULL)
         shmc_pyshapes_free(self->shapes);
+    PyMem_Free(self->places);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -307,6 +308,9 @@ static PyMethodDef reader_methods[] = {
      "Deltas from a cursor on, and the next cursor; Lapped if some of them are gone."},
     {"wait", (PyCFunction)(void (*)(void))shmc_pyreader_wait, METH_FASTCALL,
      "Sleeps until a generation after `since` brought what is waited for; None if it never will."},
+    {"note", (PyCFunction)(void (*)(void))shmc_pyreader_note, METH_FASTCALL,
+     "A consumer's place in the ring: who, position, busy, taken, lapped."},
+    {"forget", shmc_pyreader_forget, METH_O, "There is no such consumer any more."},
     {"release", reader_drop, METH_NOARGS,
      "Drops the root kept for the next look-up, and its pin with it (before a long sleep)."},
     {"close", reader_close, METH_NOARGS,

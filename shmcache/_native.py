@@ -93,7 +93,6 @@ if TYPE_CHECKING:
         shmc_reader_seat: Callable[[ReaderHandle], int]
         shmc_reader_latest: Callable[[ReaderHandle], int]
         shmc_reader_pins: Callable[[ReaderHandle], int]
-        shmc_reader_report: Callable[[ReaderHandle, int, int, int, int], None]
         shmc_data_info: Callable[[SegmentHandle, Pointer], None]
         shmc_survey: Callable[[ReaderHandle, Pointer, Pointer, int, Pointer, int], int]
         shmc_wait: Callable[[ReaderHandle, int, int, int], int]

@@ -22,7 +22,6 @@ class Attachment:
         "_users",
         "called",
         "name",
-        "places",
         "segments",
         "succession",
     )
@@ -48,7 +47,6 @@ class Attachment:
         self._users: list[None] = []  # calls under way that gave the GIL away
         self._idle = False
         self.called = 0  # Cache.wake()
-        self.places: dict[int, tuple[int, bool]] = {}  # of consumers: see places.py
 
     def reader(self) -> _hot.Reader:
         """The reader on this seat. Once: when it and all that came from it has gone, we leave."""

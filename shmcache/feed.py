@@ -11,7 +11,6 @@ its own. A new registration is one piece that was told nothing (G11).
 
 from __future__ import annotations
 
-from shmcache import places
 from shmcache.errors import ForkedError, StaleObjectError
 from shmcache.sharding import bounds, shard_hash
 from shmcache.states import has_content
@@ -82,7 +81,8 @@ class Feed:
     def close(self) -> None:
         """Gives back what is kept for it."""
         self.known.leave(self)
-        places.forget(self._noted_on, id(self))
+        if self._noted_on is not None:
+            self._noted_on.forget(id(self))
 
     def begin(self) -> None:
         """From the beginning: it is told all there is, once more."""
@@ -139,7 +139,7 @@ class Feed:
         self._noted_on = batch.root.reader
         place = self.position - batch.offset
         busy = deltas is None or bool(deltas)
-        places.note(self._noted_on, id(self), place, busy=busy, taken=len(deltas or ()))
+        self._noted_on.note(id(self), place, busy, len(deltas or ()), 0)
 
     def _note_whole(self, batch: Batch) -> None:
         if not self._whole and batch.record >= 0:
@@ -241,7 +241,7 @@ class Feed:
         if any(piece.since for piece in pieces):
             self.lapses += 1
             place = self.position - batch.offset
-            places.note(batch.root.reader, id(self), place, busy=True, lapped=1)
+            batch.root.reader.note(id(self), place, True, 0, 1)
         for piece, rows in zip(list(pieces), batch.rows, strict=True):
             yield from self._piece(batch, piece, rows, pieces)
         self.pieces = None

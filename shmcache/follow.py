@@ -6,7 +6,6 @@ position is where to go on after the difference to a snapshot was taken.
 
 from __future__ import annotations
 
-from shmcache import places
 from shmcache.errors import Lapped
 
 TYPE_CHECKING = False
@@ -44,11 +43,12 @@ class Cursor:
 
     def ready(self) -> bool:
         """Whether deltas (or the news that it was lapped) are behind the position now."""
-        root = self.reader.root()
-        if self._moved() or root.head != self.position:
+        reader = self.reader
+        root = reader.root()
+        if self._cache.reader is not reader or root.head != self.position:
             return True
         self.generation = root.generation
-        places.note(self.reader, id(self), self.position, busy=False)
+        self.reader.note(id(self), self.position, False, 0, 0)
         return False
 
     def take(self, count: int = DEFAULT_BATCH) -> list[_hot.Delta]:
@@ -65,10 +65,10 @@ class Cursor:
         try:
             deltas, self.position = self.reader.take(start, count, self.resources)
         except Lapped:
-            places.note(self.reader, id(self), start, busy=True, lapped=1)
+            self.reader.note(id(self), start, True, 0, 1)
             raise
-        place = start if deltas else self.position
-        places.note(self.reader, id(self), place, busy=bool(deltas), taken=len(deltas))
+        taken = len(deltas)
+        self.reader.note(id(self), start if taken else self.position, taken > 0, taken, 0)
         return deltas
 
     def resume(self, snapshot: Snapshot) -> None:
@@ -80,7 +80,9 @@ class Cursor:
         self.generation = snapshot.generation
 
     def __del__(self) -> None:
-        places.forget(getattr(self, "reader", None), id(self))
+        reader = getattr(self, "reader", None)
+        if reader is not None:
+            reader.forget(id(self))
 
     def __repr__(self) -> str:
         return f"<shmcache.Cursor at {self.position}>"

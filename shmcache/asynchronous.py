@@ -18,7 +18,8 @@ from shmcache.relay import Relay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from contextvars import Context
     from typing import Any, Literal
 
     from shmcache.feed import Feed, Keyed, Told
@@ -61,13 +62,60 @@ class Event:
         return f"<shmcache.Event {self.type} {self.key}>"
 
 
+class Sleep(asyncio.Future[None]):
+    """A sleep whose task goes on within the callback that ends it, not a turn of the loop later."""
+
+    _goes_on: tuple[Callable[[Sleep], object], Context | None] | None = None
+
+    def add_done_callback(
+        self, fn: Callable[[Sleep], object], /, *, context: Context | None = None
+    ) -> None:
+        """The first one is who sleeps."""
+        if self._goes_on is None and not self.done():
+            self._goes_on = (fn, context)
+        else:
+            super().add_done_callback(fn, context=context)
+
+    def remove_done_callback(self, fn: Callable[[Sleep], object], /) -> int:
+        """As Future's."""
+        removed = super().remove_done_callback(fn)
+        if self._goes_on is not None and self._goes_on[0] == fn:
+            self._goes_on = None
+            removed += 1
+        return removed
+
+    def cancel(self, msg: Any = None) -> bool:
+        """As Future's: who sleeps is told in the loop's next turn."""
+        if not super().cancel(msg):
+            return False
+        if self._goes_on is not None:
+            fn, context = self._goes_on
+            self._goes_on = None
+            self.get_loop().call_soon(fn, self, context=context)
+        return True
+
+    def end(self) -> None:
+        """Who sleeps goes on before this returns. In a callback of the loop, not in a task."""
+        if self.done():
+            return
+        self.set_result(None)
+        if self._goes_on is None:
+            return
+        fn, context = self._goes_on
+        self._goes_on = None
+        if context is None:
+            fn(self)
+        else:
+            context.run(fn, self)
+
+
 class Bell:
     """Wakes the coroutines of one loop that wait for a cache."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
         self._loop = asyncio.get_running_loop()
-        self._waiting: set[asyncio.Future[None]] = set()
+        self.waiting: set[Sleep] = set()
         self._relay: Relay | None = None
         self._reader: object = None
 
@@ -87,11 +135,15 @@ class Bell:
         self.ring()
 
     def ring(self) -> None:
-        """Lets everybody look. In the loop's thread."""
-        for future in self._waiting:
-            if not future.done():
-                future.set_result(None)
-        self._waiting.clear()
+        """Lets everybody look. In a callback of the loop."""
+        waiting, self.waiting = self.waiting, set()
+        try:
+            while waiting:
+                waiting.pop().end()
+        finally:
+            if waiting:  # one of them ends the program: the others are not forgotten
+                self.waiting |= waiting
+                self._loop.call_soon(self.ring)
 
     async def wait(self, feed: Feed, timeout: float | None) -> None:
         """Sleeps until there may be something for a feed, or the time is over."""
@@ -102,16 +154,16 @@ class Bell:
             await self._wait_for_successor(reader, timeout)
             return
         self._listen()
-        future = self._loop.create_future()
-        self._waiting.add(future)
+        future = Sleep(loop=self._loop)
+        self.waiting.add(future)
         if reader.latest != feed.generation:
-            self._waiting.discard(future)
+            self.waiting.discard(future)
             return  # published before there was somebody to wake
         if timeout is None:
             await future
             return
         await asyncio.wait([future], timeout=timeout)
-        self._waiting.discard(future)
+        self.waiting.discard(future)
 
     async def _wait_for_successor(self, reader: Any, timeout: float | None) -> None:
         """Between two writers there is no bell: a thread of the loop sleeps for us."""

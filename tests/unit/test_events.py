@@ -6,14 +6,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
 import shmcache
-from shmcache.asynchronous import AsyncRegistration, Event
+from shmcache.asynchronous import AsyncRegistration, Bell, Event, Sleep
 
 PATIENCE = 60.0
+VARIABLE: ContextVar[str] = ContextVar("VARIABLE")
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -210,3 +212,94 @@ def test_iterations_follow_to_the_next_writer(name: str) -> None:
         cache.close()
 
     run(main())
+
+
+# ---- who sleeps goes on within the callback that ends the sleep ----------------------------------
+
+
+async def sleeping(sleep: Sleep, told: list[str], name: str) -> None:
+    try:
+        await sleep
+        told.append(f"{name} in {VARIABLE.get('nothing')}")
+    except asyncio.CancelledError:
+        told.append(f"{name} cancelled")
+        raise
+
+
+def test_a_sleep_ends_within_the_callback_and_in_its_tasks_context() -> None:
+    async def main() -> None:
+        told: list[str] = []
+        sleep = Sleep()
+        VARIABLE.set("its context")
+        task = asyncio.ensure_future(sleeping(sleep, told, "a"))
+        VARIABLE.set("another")
+        await asyncio.sleep(0)
+        ended = asyncio.Event()
+
+        def callback() -> None:
+            sleep.end()
+            told.append("callback")
+            ended.set()
+            sleep.end()
+
+        asyncio.get_running_loop().call_soon(callback)
+        await ended.wait()
+        assert told == ["a in its context", "callback"]
+        await task
+
+    run(main())
+
+
+def test_a_sleep_is_cancelled_or_waited_for_like_any_future() -> None:
+    async def main() -> None:
+        told: list[str] = []
+        sleep, timed, done = Sleep(), Sleep(), Sleep()
+        task = asyncio.ensure_future(sleeping(sleep, told, "a"))
+        await asyncio.sleep(0)
+        task.cancel()
+        sleep.end()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert told == ["a cancelled"]
+        assert not sleep.cancel()
+        assert await asyncio.wait([timed], timeout=0) == (set(), {timed})
+        waiting = asyncio.ensure_future(asyncio.wait([timed, done]))
+        await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(timed.end)
+        loop.call_soon(done.end)
+        assert await waiting == ({timed, done}, set())
+        await done
+
+    run(main())
+
+
+def test_who_ends_the_program_when_woken_leaves_the_others_to_the_next_turn(
+    cache: shmcache.Cache,
+) -> None:
+    """KeyboardInterrupt and SystemExit go through a task, and out of the callback."""
+
+    async def leave(sleep: Sleep) -> None:
+        await sleep
+        raise SystemExit
+
+    async def begin() -> tuple[Bell, list[asyncio.Task[None]]]:
+        bell, sleeps = Bell(cache), [Sleep() for _ in range(3)]
+        bell.waiting.update(sleeps)
+        tasks = [asyncio.create_task(leave(sleep)) for sleep in sleeps]
+        await asyncio.sleep(0)
+        return bell, tasks
+
+    loop = asyncio.new_event_loop()
+    try:
+        bell, tasks = loop.run_until_complete(begin())
+        loop.call_soon(bell.ring)
+        loop.call_later(PATIENCE, loop.stop)
+        for number in range(1, len(tasks) + 1):
+            with pytest.raises(SystemExit):
+                loop.run_forever()
+            assert sum(task.done() for task in tasks) == number
+        for task in tasks:
+            assert isinstance(task.exception(), SystemExit)
+    finally:
+        loop.close()

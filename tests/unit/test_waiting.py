@@ -158,3 +158,41 @@ def test_a_sleeper_pins_nothing(writer: shmcache.Writer, cache: shmcache.Cache) 
     assert cache.reader.roots == 1
     assert cache.reader.wait(ALL, 0, cache.latest, 0, None) is False
     assert cache.reader.roots == 0
+
+
+def test_a_seat_shows_its_slowest_busy_consumer(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    """G35: of all if none is busy, and nothing of those that are gone."""
+    reader, info = cache.reader, ffi.new("struct shmc_seat_info *")
+
+    def shown() -> tuple[int, int, int, int]:
+        assert writer._segments is not None
+        check(lib.shmc_seat_info(writer._segments.seats, cache.seat, info), "looking at a seat")
+        return int(info.cursor), int(info.busy), int(info.taken), int(info.lapped)
+
+    assert shown() == (0, 0, 0, 0)
+    for who in range(1, 9):
+        reader.note(who, 10 * who, False, 0, 0)
+    assert shown() == (11, 0, 0, 0)
+    reader.note(5, 70, True, 3, 0)
+    reader.note(7, 60, True, 4, 1)
+    assert shown() == (61, 2, 7, 1)
+    reader.forget(7)
+    reader.forget(7)
+    assert shown() == (71, 1, 7, 1)
+    reader.note(5, 70, False, 0, 0)
+    reader.forget(1)
+    assert shown() == (21, 0, 7, 1)
+    for who in range(2, 9):
+        reader.forget(who)
+    assert shown() == (0, 0, 7, 1)
+    reader.note(1, -1, False, 0, 0)
+    assert shown() == (1, 0, 7, 1)
+    with pytest.raises(TypeError):
+        reader.note(1, 2, True)  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        reader.forget("1")  # type: ignore[arg-type]
+    reader.close()
+    reader.note(1, 2, True, 0, 0)
+    reader.forget(1)

@@ -147,7 +147,7 @@ class WorkQueue:
         adds others gives a time limit: it may be the one who makes room); BusyError after
         `timeout` seconds. Nothing happens after shut_down().
         """
-        if self._past.due():
+        if time.monotonic() >= self._past.next_look:  # due(), without a call: somebody may sleep
             self._look()
         try:
             self._hot.add(key, priority, timeout)

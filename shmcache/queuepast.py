@@ -35,19 +35,19 @@ class Past:
         self._parts: list[Part] = []
         self._pid = os.getpid()
         self._turn = allocate_lock()
-        self._next = time.monotonic() + LOOK_SECONDS
+        self.next_look = time.monotonic() + LOOK_SECONDS
         self._said = ""
 
     def due(self) -> bool:
         """Whether it is time to look."""
-        return time.monotonic() >= self._next
+        return time.monotonic() >= self.next_look
 
     def look(self, part: Part, reopen: Callable[[], Part]) -> Part:
         """The part to use from now on: another one if the file of this one has lost its name."""
         if self._pid != os.getpid() or not self._turn.acquire(blocking=False):
             return part  # a parent's past is none of ours; or another thread does it
         try:
-            self._next = time.monotonic() + LOOK_SECONDS
+            self.next_look = time.monotonic() + LOOK_SECONDS
             if not part[0].named():
                 part = self._move(part, reopen)
             for old in list(self._parts):

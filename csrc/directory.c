@@ -33,14 +33,6 @@ static_assert(BUCKET_MAX < 31, "one bit for each entry of a bucket");
 #define HEAD 16u
 #define INNER_SIZE (HEAD + FAN * 8u)
 
-static uint64_t load8(const uint8_t *bytes)
-{
-    uint64_t word;
-
-    memcpy(&word, bytes, 8);
-    return word;
-}
-
 uint64_t shmc_key_hash(uint64_t hash_key, const uint8_t *bytes, size_t length)
 {
     const uint64_t a = UINT64_C(0x9e3779b97f4a7c15), b = UINT64_C(0xd6e8feb86659fd93);
@@ -48,10 +40,10 @@ uint64_t shmc_key_hash(uint64_t hash_key, const uint8_t *bytes, size_t length)
     size_t i = 0;
 
     for (; length - i > 16; i += 16)
-        hash = shmc_mix(load8(bytes + i) ^ a, load8(bytes + i + 8) ^ hash);
+        hash = shmc_mix(shmc_load8(bytes + i) ^ a, shmc_load8(bytes + i + 8) ^ hash);
     if (length >= 8) {
-        const uint64_t first = length - i > 8 ? load8(bytes + i) : 0;
-        return shmc_mix(hash ^ first ^ b, load8(bytes + length - 8) ^ a);
+        const uint64_t first = length - i > 8 ? shmc_load8(bytes + i) : 0;
+        return shmc_mix(hash ^ first ^ b, shmc_load8(bytes + length - 8) ^ a);
     }
     return shmc_mix(hash ^ b, shmc_short_word(bytes, length) ^ a);
 }
@@ -69,27 +61,6 @@ static uint64_t bucket_size(uint64_t count)
 
 /* ---- looking up (any process) --------------------------------------------------------- */
 
-/* Whole words of the block (V1); the key's bytes are private and are loaded where they lie. */
-static bool same_bytes(const struct shmc_span *span, const struct shmc_string *string,
-                       const uint8_t *key, size_t length)
-{
-    const uint8_t *block = span->base + string->block;
-    uint32_t first;
-    size_t done = 4; /* bytes beside the head */
-
-    if (length < 8)
-        return false; /* a key as short as that is in its word */
-    memcpy(&first, key, 4);
-    uint64_t differ = shmc_word_load(block) >> 32 ^ first;
-    for (; length - done >= 8; done += 8)
-        differ |= shmc_word_load(block + 4 + done) ^ load8(key + done);
-    if (done < length) { /* the last bytes, with zeros behind them in the block */
-        const unsigned left = (unsigned)(length - done);
-        differ |= shmc_word_load(block + 4 + done) ^ load8(key + length - 8) >> (8 * (8 - left));
-    }
-    return differ == 0;
-}
-
 static bool same_key(const struct shmc_span *span, shmc_word word, const uint8_t *key,
                      size_t length)
 {
@@ -98,7 +69,7 @@ static bool same_key(const struct shmc_span *span, shmc_word word, const uint8_t
     if (length <= SHMC_SHORT_MAX)
         return shmc_short_word(key, length) == word;
     return shmc_string_open(span, word, &string) && string.block != 0 &&
-           string.length == length && same_bytes(span, &string, key, length);
+           shmc_string_is(span, &string, key, length);
 }
 
 /* The place of a key in a bucket; count if it is not there. The object is asked for while the

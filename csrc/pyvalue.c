@@ -6,16 +6,29 @@
  *
  * Short strings are their word, so a small cache keyed by the word can never be wrong, whatever
  * happens to the arena: "True", "Always", "v1", "Pod", "web" are made once.
+ *
+ * Of longer ones those that came twice are kept: the name of a node, an image, a namespace. Their
+ * word is an offset, which may stand for another string tomorrow; so the bytes in the arena are
+ * compared with those of the str kept, and validated like any copy. Equal bytes are the same
+ * string, whatever the word once meant.
  */
 #include "pyhot.h"
 
 #define SHORT_CACHE_BITS 10u
 #define PRECHECK_LENGTH 4096u /* validate before this much is allocated for what may be garbage */
 
+#define TEXT_CACHE_BITS 10u
+#define TEXT_LONGEST 64u /* 120 KiB in all, at most */
+
 static struct {
     shmc_word word;
     PyObject *text;
 } short_cache[1u << SHORT_CACHE_BITS];
+
+static struct {
+    shmc_word word, seen; /* of the text; and of one that came once */
+    PyObject *text;
+} text_cache[1u << TEXT_CACHE_BITS];
 
 PyObject *shmc_pyroot_unreadable(const shmc_pyroot *root)
 {
@@ -72,27 +85,53 @@ static PyObject *wide_text(const shmc_pyroot *root, const struct shmc_string *st
     return text;
 }
 
+static PyObject *ascii_text(const shmc_pyroot *root, const struct shmc_string *string)
+{
+    PyObject *text = PyUnicode_New((Py_ssize_t)string->length, 127);
+
+    if (text == NULL)
+        return NULL;
+    const uint8_t seen = shmc_string_copy(shmc_pyroot_span(root), string, 0, string->length,
+                                          PyUnicode_1BYTE_DATA(text));
+    if (shmc_pyroot_valid(root) == 0 && seen < 0x80)
+        return text;
+    Py_DECREF(text); /* nobody has seen it */
+    return shmc_pyroot_unreadable(root);
+}
+
+/* ASCII and of a length that is kept if it comes again. */
+static PyObject *known_text(const shmc_pyroot *root, const struct shmc_string *string)
+{
+    const size_t slot =
+        (size_t)(string->word * UINT64_C(0x9e3779b97f4a7c15) >> (64 - TEXT_CACHE_BITS));
+    PyObject *const kept = text_cache[slot].text;
+
+    if (text_cache[slot].word == string->word &&
+        shmc_string_is(shmc_pyroot_span(root), string, ((uint8_t *)kept) + sizeof(PyASCIIObject),
+                       (size_t)PyUnicode_GET_LENGTH(kept)))
+        return shmc_pyroot_valid(root) == 0 ? Py_NewRef(kept) : NULL;
+    PyObject *text = ascii_text(root, string);
+    if (text != NULL && text_cache[slot].seen == string->word) {
+        text_cache[slot].word = string->word;
+        Py_XSETREF(text_cache[slot].text, Py_NewRef(text)); /* a str: frees, runs nothing */
+    }
+    text_cache[slot].seen = string->word;
+    return text;
+}
+
 static inline PyObject *long_text(const shmc_pyroot *root, shmc_word word)
 {
-    const struct shmc_span *span = shmc_pyroot_span(root);
     struct shmc_string string;
-    PyObject *text;
-    uint8_t seen;
 
-    if (!shmc_string_open(span, word, &string))
+    if (!shmc_string_open(shmc_pyroot_span(root), word, &string))
         return shmc_pyroot_unreadable(root);
     if (string.length > PRECHECK_LENGTH && shmc_pyroot_valid(root) < 0)
         return NULL;
     if (string.flags & SHMC_STRING_WIDE)
         return wide_text(root, &string);
-    text = PyUnicode_New((Py_ssize_t)string.length, 127);
-    if (text == NULL)
-        return NULL;
-    seen = shmc_string_copy(span, &string, 0, string.length, PyUnicode_1BYTE_DATA(text));
-    if (shmc_pyroot_valid(root) == 0 && seen < 0x80)
-        return text;
-    Py_DECREF(text); /* nobody has seen it */
-    return shmc_pyroot_unreadable(root);
+    return string.length <= TEXT_LONGEST && string.length > SHMC_SHORT_MAX
+               ? known_text(root, &string)
+               : ascii_text(root, &string);
 }
 
 PyObject *shmc_pystring(shmc_pyroot *root, shmc_word word)

@@ -222,6 +222,37 @@ uint8_t shmc_string_copy(const struct shmc_span *span, const struct shmc_string 
 int shmc_string_compare(const struct shmc_span *span, const struct shmc_string *string,
                         uint32_t start, uint32_t length, const uint8_t *bytes);
 
+static inline uint64_t shmc_load8(const uint8_t *bytes)
+{
+    uint64_t word;
+
+    memcpy(&word, bytes, 8);
+    return word;
+}
+
+/* Whether an open string that lies in a block has just these bytes, which are private. Whole words
+ * of the block (V1), zeros behind its end. */
+static inline bool shmc_string_is(const struct shmc_span *span, const struct shmc_string *string,
+                                  const uint8_t *bytes, size_t length)
+{
+    const uint8_t *block = span->base + string->block;
+    uint32_t first;
+    size_t done = 4; /* bytes beside the head */
+
+    if (string->length != length || length <= SHMC_SHORT_MAX)
+        return false; /* one as short as that is in its word */
+    memcpy(&first, bytes, 4);
+    uint64_t differ = shmc_word_load(block) >> 32 ^ first;
+    for (; length - done >= 8; done += 8)
+        differ |= shmc_word_load(block + 4 + done) ^ shmc_load8(bytes + done);
+    if (done < length) {
+        const unsigned left = (unsigned)(length - done);
+        differ |= shmc_word_load(block + 4 + done) ^
+                  shmc_load8(bytes + length - 8) >> (8 * (8 - left));
+    }
+    return differ == 0;
+}
+
 struct shmc_array {
     shmc_offset words; /* offset of the first element */
     uint64_t count;

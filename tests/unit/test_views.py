@@ -145,6 +145,20 @@ def test_strings_of_every_length_come_back(roundtrip: Roundtrip) -> None:
     assert orjson.dumps(obj) == view.json()
 
 
+def test_a_text_that_came_twice_is_one_str_and_never_an_older_one(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    """Blocks of texts that left the window are used again, by texts of the same length."""
+    pods = cache["pods"]
+    for turn in range(3_000):
+        text = f"text-{turn:016}"
+        writer.put("pods", "prod/web-0", {"node": text})
+        view = pods["prod/web-0"]
+        first, second, third = view["node"], view["node"], view["node"]
+        assert text == first == second == third == view.to_dict()["node"]
+        assert second is third
+
+
 def test_floats_are_written_shortest_and_as_orjson_dresses_them(roundtrip: Roundtrip) -> None:
     for number, text in (
         (0.0, b"0.0"), (-0.0, b"-0.0"), (100.0, b"100.0"), (0.1, b"0.1"),

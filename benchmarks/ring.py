@@ -5,6 +5,8 @@ consumer sleeps when there is nothing, and reads one field of each change in Pyt
 changes over the time until the last consumer has read the last one; nothing may be lost. The
 peers carry 64-byte descriptors of which a consumer reads one word (they say where an object is,
 nobody reads it), and ZeroMQ once more carries the objects' JSON, of which it reads a field.
+The limits of both ends stand below: what four processes need to read the field of dicts in a ready
+list, and how many changes the producer puts when nobody follows.
 The whole way: `put` of decoded objects, with four consumers and with none.
 """
 
@@ -40,7 +42,10 @@ PEERS = {
     "ZeroMQ PUB/SUB": ("zeromq", "Receiver", {}, "descriptors"),
     "ZeroMQ PUB/SUB, JSON": ("zeromq", "ObjectReceiver", {}, "objects"),
     "multiprocessing.Queue, one for each": ("mpqueue", "Receiver", {}, "few"),
+    "2,000 dicts in a ready list, no ring": ("ready", "Receiver", {}, "ready"),
+    "one dict in a ready list, no ring": ("ready", "HotReceiver", {}, "ready"),
 }
+ALONE = "the same puts when nobody follows"
 LIMITS = {"iceoryx2, an event per batch": 3.0, "ZeroMQ PUB/SUB": 6.0}
 
 Sides = tuple[tuple[float, float], tuple[float, float]]
@@ -59,19 +64,24 @@ def _ring_alone(rounds: int, count: int) -> list[Row]:
         "descriptors": descriptors(count),
         "few": descriptors(count // 5),
         "objects": [bodies[n % OBJECTS] for n in range(count // 5)],
+        "ready": range(count * 20),
     }
     with ExitStack() as stack:
         ours = stack.enter_context(_shared(consumers=CONSUMERS))
+        alone = stack.enter_context(_shared(consumers=0))
         peers = {
             label: (stack.enter_context(_peer(*how[:3])), how[3]) for label, how in PEERS.items()
         }
         for turn in range(rounds + 1):
-            found = {"ours": _rate(*ours, ours[0].encoded(count))}
+            found = {
+                "ours": _rate(*ours, ours[0].encoded(count)),
+                ALONE: _rate_alone(alone[0], count),
+            }
             for label, ((sender, children), kind) in peers.items():
                 found[label] = _rate(sender, children, sender.prepare(payloads[kind]))
             for label, rate in found.items() if turn else ():  # the first round warms up
                 rates.setdefault(label, []).append(rate)
-    return [_ring_row(label, rates["ours"], rates[label]) for label in PEERS]
+    return [_ring_row(label, rates["ours"], rates[label]) for label in (*PEERS, ALONE)]
 
 
 def _ring_row(label: str, ours: list[float], peer: list[float]) -> Row:
@@ -100,6 +110,14 @@ def _rate(sender: Any, children: Children, prepared: Sequence[Any]) -> float:
         sender.send(batch)
     ended: int = max(children.receive())
     return len(prepared) / (ended - start) * 1e9
+
+
+def _rate_alone(sender: Sender, count: int) -> float:
+    batches = list(_batches(sender.encoded(count), BATCH))
+    start = time.monotonic_ns()
+    for batch in batches:
+        sender.send(batch)
+    return count / (time.monotonic_ns() - start) * 1e9
 
 
 def _batches(things: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

@@ -25,7 +25,7 @@ from benchmarks.harness import Row, Timing, ratio_of, timing
 from benchmarks.shared import Corpus, filled
 from shmcache.testing import ApiServer
 
-COUNT, FEWER = 10_000, 1_000
+COUNT, FEWER = 10_000, 500
 """Pods of a full run, and of a quick one."""
 HELP_NS, GET_NS = 150e6, 400e6
 KUBECTL = shutil.which("kubectl", path=os.path.dirname(sys.executable)) or shutil.which("kubectl")

@@ -27,7 +27,7 @@ from shmcache.controllers.declaring import Controller
 from shmcache.controllers.numbers import Numbers
 
 RECONCILE_MS = 1.0
-KEYS, FEWER = 1_000, 200
+KEYS, FEWER = 1_000, 100
 """Of a full run, and of a quick one."""
 LOOK_S = 0.002
 READY_S = 60.0
@@ -73,7 +73,7 @@ def calibrate() -> int:
 def run(quick: bool) -> list[Row]:
     steps = calibrate()
     os.environ["SHMCACHE_BENCH_STEPS"] = str(steps)
-    turns, count = (3, FEWER) if quick else (11, KEYS)
+    turns, count = (2, FEWER) if quick else (11, KEYS)
     with ExitStack() as stack:
         cache = stack.enter_context(_cache())
         ways: dict[str, Callable[[], float]] = {

@@ -50,8 +50,8 @@ def run(quick: bool) -> list[Row]:
             _memory(cache),
             _more_registrations(cache),
             _difference(writer, cache, pods, rounds),
-            _idle(name, 1.0 if quick else 10.0),
-            _event(writer, cache, pods, rounds, 60 if quick else 200),
+            _idle(name, *((2, 1.0) if quick else (WORKERS, 10.0))),
+            _event(writer, cache, pods, rounds, 40 if quick else 200),
         ]
         cache.close()
     return rows
@@ -196,12 +196,12 @@ def _difference(writer: Any, cache: shmcache.Cache, pods: list[Any], rounds: int
 # ---- idle ----------------------------------------------------------------------------------------
 
 
-def _idle(name: str, seconds: float) -> Row:
-    with Children(_resting, [(name, seconds)] * WORKERS) as children:
+def _idle(name: str, workers: int, seconds: float) -> Row:
+    with Children(_resting, [(name, seconds)] * workers) as children:
         rates = [rate for rate, _ in children.receive()]
     worst = max(rates)
     return Row(
-        question=f"wake-ups of {WORKERS} idle workers with 3 registrations, the worst one",
+        question=f"wake-ups of {workers} idle workers with 3 registrations, the worst one",
         ours=f"{worst:.2f} a second",
         peer="",
         **_limit(worst, WAKES, lambda rate: f"{rate:g} a second"),

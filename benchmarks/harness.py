@@ -65,6 +65,14 @@ class Row:
         return {True: "met", False: "MISSED", None: ""}[self.met]
 
 
+NOT_ASKED = "not asked in a quick run"
+
+
+def not_asked(*questions: str) -> list[Row]:
+    """Rows that say so."""
+    return [Row(question=question, ours="", peer=NOT_ASKED) for question in questions]
+
+
 def at_most(limit: float, ratio: float) -> dict[str, Any]:
     return {"ratio": ratio, "must": f"≤ {_limit(limit)} ×", "met": ratio <= limit}
 

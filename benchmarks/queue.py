@@ -35,11 +35,11 @@ END = "end"
 
 
 def run(quick: bool) -> list[Row]:
-    turns = 3 if quick else 5
-    rows = [_one_process(9 if quick else 21)]
+    turns = 2 if quick else 5
+    rows = [_one_process(5 if quick else 21)]
     rows += _throughput(20_000 if quick else 50_000, turns)
-    rows.append(_hand_over(turns, 300 if quick else 1_000))
-    rows.append(_killed(5 if quick else 15))
+    rows.append(_hand_over(turns, 200 if quick else 1_000))
+    rows.append(_killed(3 if quick else 15))
     return rows
 
 

@@ -43,7 +43,7 @@ AHEAD = 8
 
 
 def run(quick: bool) -> list[Row]:
-    turns, count = (2, 150) if quick else (5, 400)
+    turns, count = (1, 150) if quick else (5, 400)
     names = ("one", "two", "burst", "limit", "alone", "apart")
     costs: dict[str, list[float]] = {name: [] for name in names}
     with contextlib.ExitStack() as stack:

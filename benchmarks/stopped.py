@@ -25,12 +25,13 @@ OFTEN = 10  # one update of so many is of more than the status
 
 def run(quick: bool) -> list[Row]:
     updates = 20_000 if quick else 1_000_000
-    pods = list(Corpus("pods", 10_000).objects())
+    corpus = Corpus("pods", 2_000 if quick else 10_000)
+    pods = list(corpus.objects())
     without = _updated(pods, updates, stop=False)
     stopped = _updated(pods, updates, stop=True)
     return [
         Row(
-            question=f"memory with one reader stopped for {updates:,} updates, 10,000 pods",
+            question=f"memory with one reader stopped for {updates:,} updates, {corpus}",
             ours=show_bytes(stopped["high_water_bytes"]),
             peer=f"without {show_bytes(without['high_water_bytes'])}",
             note=f"held for it {show_bytes(stopped['limbo_bytes'])}; "

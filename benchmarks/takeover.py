@@ -28,27 +28,28 @@ from benchmarks.harness import Row
 from benchmarks.shared import RESOURCE, directory, fill, open_writer
 from shmcache.testing import ApiServer
 
-TURNS = 5
+TURNS, FEWER = 5, 2
+"""Of a full run, and of a quick one."""
 TAKEOVER_S = 1.5
 RESTART_S = 2.0
 READY_S = 300
 
 
 def run(quick: bool) -> list[Row]:
-    count = 10_000 if quick else 100_000
-    return [_takeover(count), _restart(count)]
+    count, turns = (2_000, FEWER) if quick else (100_000, TURNS)
+    return [_takeover(count, turns), _restart(count, turns)]
 
 
 # ---- a takeover --------------------------------------------------------------------------------
 
 
-def _takeover(count: int) -> Row:
+def _takeover(count: int, turns: int) -> Row:
     with directory() as name:
         with Children(_fill_and_stay, [(name, count)]) as children:
             ((pid, stats),) = children.receive()
             os.kill(pid, signal.SIGKILL)
         walls, cpus = [], []
-        for _ in range(TURNS):
+        for _ in range(turns):
             start, cpu = time.perf_counter(), time.process_time()
             writer = open_writer(name)
             walls.append(time.perf_counter() - start)
@@ -86,7 +87,7 @@ def _within(limit: float, times: list[float]) -> dict[str, Any]:
 # ---- a restart of the reflector ------------------------------------------------------------------
 
 
-def _restart(count: int) -> Row:
+def _restart(count: int, turns: int) -> Row:
     with ExitStack() as stack:
         server = stack.enter_context(ApiServer(seed=1))
         name = stack.enter_context(directory())
@@ -99,7 +100,7 @@ def _restart(count: int) -> Row:
         command += ["--kubeconfig", kubeconfig, "--log-level", "error", "--arena-max", "4GiB"]
         _kill(_start(stack, command, lambda: _synced(name, count)))
         listed, walls = _lists(server), []
-        for _ in range(TURNS):
+        for _ in range(turns):
             before = _watches(server)
             start = time.perf_counter()
             process = _start(stack, command, partial(_watched, server, before))

@@ -40,6 +40,8 @@ def run(quick: bool) -> list[Row]:
             few = sleepers <= (1 if quick else PEERS_UP_TO)
             rounds_each = max(50, rounds // 4) if sleepers > PEERS_UP_TO else rounds
             rows += _wake(program, sleepers, turns, rounds_each, PEERS if few else {})
+    if quick:
+        rows += harness.not_asked("the same, 16 asleep, and 4 beside the peers")
     rows.append(_nobody_asleep(5 if quick else 21))
     return rows
 

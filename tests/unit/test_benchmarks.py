@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -87,7 +88,51 @@ def test_a_failure_is_said_above_what_was_known(kept: tables.Kept) -> None:
     ],
 )
 def test_why_a_question_has_no_answer(code: str, seconds: float, reason: str) -> None:
-    assert reason == run._ran([sys.executable, "-c", code], seconds)
+    ran = run.Ran([sys.executable, "-c", f"print('hello', flush=True)\n{code}"], seconds)
+    while not ran.ended():
+        time.sleep(0.01)
+    assert reason == ran.close()
+    assert "stopped" in reason or ran.said == "hello"
+
+
+class Pretended:
+    """A question that ends when a later look finds it so, and who was asked beside it."""
+
+    beside: ClassVar[list[set[str]]] = []
+    now: ClassVar[list[Pretended]] = []
+
+    def __init__(self, question: str, *, quick: bool) -> None:
+        self.question, self.ran, self.looks = question, self, 0
+        Pretended.now.append(self)
+        Pretended.beside.append({each.question for each in Pretended.now})
+        assert quick or len(Pretended.now) == 1
+
+    def ended(self) -> bool:
+        self.looks += 1
+        return self.looks > len(self.question)
+
+    def answer(self) -> dict[str, Any]:
+        Pretended.now.remove(self)
+        return {"question": self.question}
+
+    def close(self) -> None:
+        raise AssertionError("it was not asked to its end")
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_who_measures_time_between_processes_is_alone(
+    monkeypatch: pytest.MonkeyPatch, quick: bool
+) -> None:
+    Pretended.beside, Pretended.now = [], []
+    monkeypatch.setattr(run, "Asked", Pretended)
+    monkeypatch.setattr(run, "LOOK_S", 0)
+
+    found = [question for question, _ in run._answers(list(run.QUESTIONS), quick=quick)]
+
+    assert sorted(run.QUESTIONS) == sorted(found)
+    assert quick or found == list(run.QUESTIONS)
+    assert ({1, 2} if quick else {1}) == {len(each) for each in Pretended.beside}
+    assert all(len(each) == 1 or each <= set(run.BESIDE) for each in Pretended.beside)
 
 
 def test_no_number_has_an_exponent() -> None:

@@ -90,6 +90,7 @@ enum shmc_status shmc_begin(struct shmc_writer *writer)
     if (shmc_arena_short(&writer->arena)) /* while pages may still change their class */
         shmc_reclaim(writer);
     shmc_arena_births(&writer->arena, writer->generation);
+    shmc_seen_births(writer);
     shmc_intern_forget(&writer->intern, &writer->heap, &writer->arena);
     writer->in_batch = true;
     writer->poisoned = writer->pending_overflow = false;

@@ -209,6 +209,8 @@ static void bury(struct shmc_writer *writer, struct dead *dead)
     const uint64_t *words = children_of(writer, tag, block, &count, &shape);
 
     dead->top = (uint32_t)(meta >> 32);
+    if (writer->arena.birth_base + shmc_meta_birth(meta) > writer->generation)
+        shmc_seen_forget(writer, block); /* no publication between its birth and the next one's */
     for (uint64_t i = 0; i < count && i < 32; i++) {
         if (shmc_is_block(words[i]))
             __builtin_prefetch(shmc_arena_meta(&writer->arena, shmc_block_of(words[i])));
@@ -289,6 +291,7 @@ static void fresh_free(struct shmc_writer *writer, unsigned tag, shmc_offset blo
     const uint64_t *words = children_of(writer, tag, block, &count, &shape);
 
     count_death(writer, tag);
+    shmc_seen_forget(writer, block);
     if (shmc_meta_in(*shmc_arena_meta(&writer->arena, block)))
         shmc_intern_remove(&writer->intern, entry_of(writer, tag, block));
     for (uint64_t i = 0; i < count; i++) {

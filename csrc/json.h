@@ -5,6 +5,7 @@
  *   skim.c    where a value ends, and what an object is called, at the speed of memory
  *   number.c  what a number says
  *   parse.c   a whole value into words of the arena
+ *             (parseobject.c: objects, parseseen.c: containers whose text was read before)
  *
  * Nothing here writes to the text or reads behind its end. No text, however wrong, is more than
  * wrong; and none takes more than linear time.
@@ -121,5 +122,30 @@ void shmc_parser_free(struct shmc_parser *parser);
  */
 enum shmc_status shmc_parse(struct shmc_parser *parser, const uint8_t *text, size_t length,
                             shmc_word previous, shmc_word *word);
+
+/* At least 8 bytes. */
+static inline bool shmc_same_bytes(const uint8_t *a, const uint8_t *b, size_t length)
+{
+    uint64_t differ = 0, x[2], y[2];
+
+    if (length > 64)
+        return memcmp(a, b, length) == 0;
+    if (length < 16) {
+        memcpy(x, a, 8);
+        memcpy(y, b, 8);
+        differ = x[0] ^ y[0];
+        memcpy(x, a + length - 8, 8);
+        memcpy(y, b + length - 8, 8);
+        return (differ | (x[0] ^ y[0])) == 0;
+    }
+    for (size_t i = 0; i + 16 < length; i += 16) {
+        memcpy(x, a + i, 16);
+        memcpy(y, b + i, 16);
+        differ |= (x[0] ^ y[0]) | (x[1] ^ y[1]);
+    }
+    memcpy(x, a + length - 16, 16);
+    memcpy(y, b + length - 16, 16);
+    return (differ | (x[0] ^ y[0]) | (x[1] ^ y[1])) == 0;
+}
 
 #endif

@@ -37,6 +37,8 @@
  *   NO_POST_COUNT    a post changes the word that a sleeper is about to wait on for good
  *   NO_BLOCK_ESCAPES a stored string that JSON escapes is never compared with text as it stands
  *   NO_KEY_ESCAPES   nor is a stored key of a few bytes
+ *   NO_SEEN_BIRTH    a text says what it said only while the block that it became is there
+ *   NO_SEEN_FORGET   or no other block came there in the same generation
  *   NO_SKIM_CARRY    a backslash at the end of a piece takes the meaning of the next one's first byte
  *   NO_TAKEOVER_COUNT a block that a takeover meets again is counted again
  *   NO_TAKEOVER_STAMP a slot without its stamp is no delta for who takes over
@@ -90,6 +92,16 @@
 #define SHMC_KEEP_NO_KEY_ESCAPES 0
 #else
 #define SHMC_KEEP_NO_KEY_ESCAPES 1
+#endif
+#ifdef SHMC_MUTANT_NO_SEEN_BIRTH
+#define SHMC_KEEP_NO_SEEN_BIRTH 0
+#else
+#define SHMC_KEEP_NO_SEEN_BIRTH 1
+#endif
+#ifdef SHMC_MUTANT_NO_SEEN_FORGET
+#define SHMC_KEEP_NO_SEEN_FORGET 0
+#else
+#define SHMC_KEEP_NO_SEEN_FORGET 1
 #endif
 #ifdef SHMC_MUTANT_NO_SKIM_CARRY
 #define SHMC_KEEP_NO_SKIM_CARRY 0

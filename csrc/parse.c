@@ -183,15 +183,24 @@ static const uint8_t *array(struct shmc_parser *parser, const uint8_t *at, shmc_
                             shmc_word *word)
 {
     const size_t base = parser->words.count;
+    const uint8_t *const open = at;
 
     if (!shmc_parse_deeper(parser, at))
         return NULL;
-    at = shmc_skip_space(at + 1, parser->end);
+    at = shmc_tag(previous) == SHMC_TAG_ARRAY ? shmc_seen_find(parser, open, previous) : NULL;
+    if (at != NULL) {
+        *word = previous;
+        shmc_parse_pop(parser, base);
+        return at;
+    }
+    at = shmc_skip_space(open + 1, parser->end);
     if (at < parser->end && *at == ']') {
         *word = SHMC_EMPTY_ARRAY;
         at++;
     } else {
         at = elements(parser, at, previous, word);
+        if (at != NULL)
+            shmc_seen_note(parser, open, at, *word);
     }
     shmc_parse_pop(parser, base);
     return at;

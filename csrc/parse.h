@@ -24,6 +24,16 @@ const uint8_t *shmc_parse_object(struct shmc_parser *parser, const uint8_t *at, 
 const uint8_t *shmc_parse_value(struct shmc_parser *parser, const uint8_t *at, shmc_word previous,
                                 shmc_word *word);
 
+/* parseseen.c: of a container that is open (counted in depth), from its bracket. Behind it, if its
+ * text is the one that `previous`, a block, was made of; else NULL. */
+const uint8_t *shmc_seen_find(const struct shmc_parser *parser, const uint8_t *at,
+                              shmc_word previous);
+/* The text from `at` to `after` says `word`, a block. */
+void shmc_seen_note(struct shmc_parser *parser, const uint8_t *at, const uint8_t *after,
+                    shmc_word word);
+/* Asks for what looking for these will need. */
+void shmc_seen_fetch(const struct shmc_parser *parser, const uint8_t *words, uint64_t count);
+
 /* The stack of what is open: two lists of the same length; that of keys never has less room. */
 bool shmc_parse_grow(struct shmc_parser *parser);
 
@@ -42,23 +52,6 @@ static inline bool shmc_parse_push(struct shmc_parser *parser, shmc_word key, sh
 void shmc_parse_pop(struct shmc_parser *parser, size_t base);
 bool shmc_parse_deeper(struct shmc_parser *parser, const uint8_t *at);
 
-/* At least 8 bytes; both may be read as far. */
-static inline bool same_bytes(const uint8_t *a, const uint8_t *b, size_t length)
-{
-    uint64_t differ = 0, x, y;
-
-    if (length > 64)
-        return memcmp(a, b, length) == 0;
-    for (size_t i = 0; i + 8 < length; i += 8) {
-        memcpy(&x, a + i, 8);
-        memcpy(&y, b + i, 8);
-        differ |= x ^ y;
-    }
-    memcpy(&x, a + length - 8, 8);
-    memcpy(&y, b + length - 8, 8);
-    return (differ | (x ^ y)) == 0;
-}
-
 /* Whether the literal behind a quote is that string block; its end then, else NULL. A block
  * without escapes has no quote in it: the literal cannot end before. */
 static inline const uint8_t *shmc_same_block(const struct shmc_parser *parser, const uint8_t *at,
@@ -70,7 +63,7 @@ static inline const uint8_t *shmc_same_block(const struct shmc_parser *parser, c
     memcpy(&head, block, 4);
     const size_t length = head & SHMC_STRING_LENGTH;
     if ((size_t)(parser->end - at) <= length || at[length] != '"' ||
-        !SHMC_CHECKED(NO_BLOCK_ESCAPES, (head & SHMC_STRING_ESCAPES) == 0) || !same_bytes(block + 4, at, length))
+        !SHMC_CHECKED(NO_BLOCK_ESCAPES, (head & SHMC_STRING_ESCAPES) == 0) || !shmc_same_bytes(block + 4, at, length))
         return NULL;
     return at + length + 1;
 }

@@ -248,6 +248,8 @@ static const uint8_t *members(struct shmc_parser *parser, const uint8_t *at, shm
     struct beside beside = {stored_at(parser->span, previous), 0, true, true};
     bool same = true, closed = false;
 
+    shmc_seen_fetch(parser, beside.old.words, beside.old.count);
+
     while (!closed) {
         const uint8_t *const dropped = dropped_key(parser, at);
 
@@ -270,15 +272,24 @@ const uint8_t *shmc_parse_object(struct shmc_parser *parser, const uint8_t *at, 
                                  shmc_word *word)
 {
     const size_t base = parser->words.count;
+    const uint8_t *const open = at;
 
     if (!shmc_parse_deeper(parser, at))
         return NULL;
-    at = shmc_skip_space(at + 1, parser->end);
+    at = shmc_tag(previous) == SHMC_TAG_OBJECT ? shmc_seen_find(parser, open, previous) : NULL;
+    if (at != NULL) {
+        *word = previous;
+        shmc_parse_pop(parser, base);
+        return at;
+    }
+    at = shmc_skip_space(open + 1, parser->end);
     if (at < parser->end && *at == '}') {
         *word = SHMC_EMPTY_OBJECT;
         at++;
     } else {
         at = members(parser, at, previous, word);
+        if (at != NULL)
+            shmc_seen_note(parser, open, at, *word);
     }
     shmc_parse_pop(parser, base);
     return at;

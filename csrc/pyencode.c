@@ -11,6 +11,7 @@
  * batch is not poisoned by that, what was built is swept when it ends.
  */
 #include "pyencode.h"
+#include "pyentries.h"
 
 static int encode(struct shmc_encoder *encoder, PyObject *object, shmc_word previous,
                   shmc_word *word);
@@ -149,25 +150,14 @@ static const uint8_t *utf8_of(PyObject *text, size_t *length, bool *ascii)
 static inline bool equals_block(const struct shmc_span *span, shmc_word word,
                                 const uint8_t *bytes, size_t length)
 {
-    uint64_t differ = 0, mine, other;
     uint32_t head;
 
     if (shmc_tag(word) != SHMC_TAG_STRING)
         return false;
     const uint8_t *block = span->base + shmc_block_of(word);
     memcpy(&head, block, 4);
-    if ((head & SHMC_STRING_LENGTH) != length || length < 8)
-        return false;
-    if (length > 64)
-        return memcmp(block + 4, bytes, length) == 0;
-    for (size_t i = 0; i + 8 < length; i += 8) {
-        memcpy(&mine, block + 4 + i, 8);
-        memcpy(&other, bytes + i, 8);
-        differ |= mine ^ other;
-    }
-    memcpy(&mine, block + 4 + length - 8, 8);
-    memcpy(&other, bytes + length - 8, 8);
-    return (differ | (mine ^ other)) == 0;
+    return (head & SHMC_STRING_LENGTH) == length && length >= 8 &&
+           shmc_same_bytes(block + 4, bytes, length);
 }
 
 /* An int of one digit, as nearly all are. False for any other object. */
@@ -205,6 +195,8 @@ static inline bool same_scalar(const struct shmc_span *span, PyObject *object, s
             return shmc_short_word(bytes, length) == previous;
         return equals_block(span, previous, bytes, length);
     }
+    if (shmc_tag(previous) >= SHMC_TAG_ARRAY)
+        return false; /* before the object is looked at */
     switch (previous) {
     case SHMC_NULL:
         return object == Py_None;
@@ -318,9 +310,18 @@ static inline struct stored stored_at(const struct shmc_span *span, shmc_word wo
     return stored;
 }
 
+/* What was the same so far, onto the stack: from here on its words may differ. */
+static void copy_alike(struct shmc_encoder *encoder, const uint8_t *words, uint64_t count,
+                       size_t base)
+{
+    for (uint64_t i = 0; i < count; i++)
+        encoder->stack[base + i] = shmc_word_load(words + i * 8);
+}
+
 /*
  * While the keys are those of the previous object, in its order: values beside its
- * values. Returns how many entries were done, or -1.
+ * values. Returns how many entries were done, or -1. Their words are on the stack if one
+ * of them is another (*same is false then).
  */
 static Py_ssize_t encode_alike(struct shmc_encoder *encoder, PyObject *dict,
                                struct shmc_keys *keys, const uint8_t *words, size_t base,
@@ -331,7 +332,7 @@ static Py_ssize_t encode_alike(struct shmc_encoder *encoder, PyObject *dict,
     PyObject *key, *value;
     shmc_word word;
 
-    for (; i < keys->count && PyDict_Next(dict, &position, &key, &value); i++) {
+    for (; i < keys->count && shmc_entries_next(dict, &position, &key, &value); i++) {
         if (!shmc_same_key(keys, i, key) && !shmc_equal_key(keys, i, key))
             break;
         const shmc_word previous = shmc_word_load(words + (uint64_t)i * 8);
@@ -339,9 +340,13 @@ static Py_ssize_t encode_alike(struct shmc_encoder *encoder, PyObject *dict,
         if (!same_scalar(encoder->span, value, previous)) {
             if (encode(encoder, value, previous, &word) < 0)
                 return trail(encoder, key, 0);
-            *same = *same && word == previous;
+            if (*same && word != previous) {
+                copy_alike(encoder, words, i, base);
+                *same = false;
+            }
         }
-        encoder->stack[base + i] = word;
+        if (!*same)
+            encoder->stack[base + i] = word;
     }
     return i;
 }
@@ -354,7 +359,7 @@ static int encode_rest(struct shmc_encoder *encoder, PyObject *dict, struct shmc
     uint32_t ahead = (uint32_t)done;
     PyObject *key, *value;
 
-    for (; PyDict_Next(dict, &position, &key, &value); i++) {
+    for (; shmc_entries_next(dict, &position, &key, &value); i++) {
         shmc_word previous = SHMC_NOTHING, word;
 
         if (i < done)
@@ -398,6 +403,8 @@ static int encode_entries(struct shmc_encoder *encoder, PyObject *dict, shmc_wor
         done = encode_alike(encoder, dict, keys, old.words, base, &same);
     }
     int result = done < 0 ? -1 : 0;
+    if (result == 0 && done < count && same)
+        copy_alike(encoder, old.words, (uint64_t)done, base);
     if (result == 0 && done < count)
         result = encode_rest(encoder, dict, keys, old.words, base, done);
     const bool alike = keys != NULL && done == count && (uint64_t)count == old.count;
@@ -408,6 +415,8 @@ static int encode_entries(struct shmc_encoder *encoder, PyObject *dict, shmc_wor
         *word = previous;
         return 0;
     }
+    if (same && done == count) /* the first keys of the old ones */
+        copy_alike(encoder, old.words, (uint64_t)done, base);
     shape = old.shape;
     if (!alike && shmc_keys_of_dict(encoder, dict, &shape) < 0)
         return -1;

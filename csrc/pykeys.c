@@ -10,6 +10,7 @@
  * (shmc_shape_deaths), else it is looked up again in the table of equals.
  */
 #include "pyencode.h"
+#include "pyentries.h"
 
 void shmc_keys_release(struct shmc_keys *keys)
 {
@@ -136,9 +137,9 @@ struct shmc_keys *shmc_keys_of_shape(struct shmc_encoder *encoder, shmc_offset s
 static bool same_keys(struct shmc_keys *keys, PyObject *dict)
 {
     Py_ssize_t position = 0;
-    PyObject *key;
+    PyObject *key, *value;
 
-    for (uint32_t i = 0; PyDict_Next(dict, &position, &key, NULL); i++) {
+    for (uint32_t i = 0; shmc_entries_next(dict, &position, &key, &value); i++) {
         if (!shmc_same_key(keys, i, key) && !shmc_equal_key(keys, i, key))
             return false;
     }
@@ -222,10 +223,10 @@ int shmc_keys_of_dict(struct shmc_encoder *encoder, PyObject *dict, shmc_offset 
 {
     uint64_t sequence = 0;
     Py_ssize_t position = 0;
-    PyObject *key;
+    PyObject *key, *value;
     const uint64_t deaths = shmc_shape_deaths(encoder->writer);
 
-    while (PyDict_Next(dict, &position, &key, NULL))
+    while (shmc_entries_next(dict, &position, &key, &value))
         sequence = mix_hash(sequence, key);
     struct shmc_keys *keys = *sequence_place(encoder, sequence);
     if (keys != NULL && keys->sequence == sequence && keys->deaths == deaths &&

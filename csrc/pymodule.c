@@ -82,6 +82,7 @@
  */
 #include <errno.h>
 
+#include "pyentries.h"
 #include "pyparse.h"
 #include "pyread.h"
 
@@ -190,7 +191,7 @@ PyMODINIT_FUNC PyInit__hot(void); /* Python finds it by name */
 
 PyMODINIT_FUNC PyInit__hot(void)
 {
-    if (fetch_errors() < 0)
+    if (fetch_errors() < 0 || shmc_entries_ready() < 0)
         return NULL;
     PyObject *module = PyModule_Create(&hot_module);
     if (module == NULL)

@@ -184,6 +184,7 @@ void shmc_writer_destroy(struct shmc_writer *writer)
     shmc_list_free(heap, &writer->undo.retired);
     shmc_limbo_destroy(writer);
     shmc_intern_destroy(&writer->intern, heap);
+    shmc_seen_destroy(writer);
     shmc_arena_destroy(&writer->arena);
     assert(heap->bytes == 0);
     free(writer);

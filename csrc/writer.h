@@ -85,6 +85,13 @@ struct shmc_windex {
     size_t path_length;
 };
 
+/* Texts of containers that were read before (parseseen.c). */
+struct shmc_seen {
+    struct shmc_seen_entry *entries; /* 2^(64 - shift) of them; NULL: none yet */
+    uint64_t taken, birth_base;
+    unsigned shift;
+};
+
 /* Where a key is in a tree, or would be. Good until the tree changes. */
 struct shmc_path {
     shmc_offset top; /* of the tree that was searched */
@@ -102,6 +109,7 @@ struct shmc_writer {
     struct shmc_super *super;
     struct shmc_arena arena;
     struct shmc_intern intern;
+    struct shmc_seen seen;
     struct shmc_limbo limbo;
 
     uint64_t generation; /* published */
@@ -203,6 +211,14 @@ enum shmc_status shmc_intern_restore(struct shmc_intern *table, struct shmc_heap
 /* Between batches: a table that is large and nearly full lets go of what nobody shares (T5). */
 void shmc_intern_forget(struct shmc_intern *table, struct shmc_heap *heap,
                         const struct shmc_arena *arena);
+
+/* parseseen.c -------------------------------------------------------------------------- */
+
+/* A block of the open batch is given back: another may come to its place with the same birth. */
+void shmc_seen_forget(struct shmc_writer *writer, shmc_offset block);
+/* Between batches: births may have been counted anew. */
+void shmc_seen_births(struct shmc_writer *writer);
+void shmc_seen_destroy(struct shmc_writer *writer);
 
 /* counts.c: who still needs a block -------------------------------------------------------- */
 

@@ -128,6 +128,136 @@ static void test_managed_fields_are_passed_over(void)
     finish();
 }
 
+/* ---- what was read before ------------------------------------------------------------------ */
+
+#define LONG /* for a text that is remembered, and a block for its string alone */          \
+    "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567" \
+    "89012345678901234567890123456789012345678901234567890123"
+static const char known[] = "{\"a\":{\"k\":\"" LONG "\"}}";
+
+/* A value of the same form as `known`, made of no text. */
+static shmc_word another(unsigned number)
+{
+    char text[sizeof known + 40];
+    shmc_word word;
+
+    snprintf(text, sizeof text, "{a: {k: '%04u%s'}}", number, &LONG[4]);
+    CHECK_EQUAL(SHMC_OK, core_value(&core, text, &word));
+    return word;
+}
+
+/* `known` says what it always said, beside whatever came to the places of its blocks. */
+static void check_known(shmc_word beside)
+{
+    char text[2 * sizeof known];
+    shmc_word word;
+
+    CHECK_EQUAL(SHMC_OK, parse(known, beside, &word));
+    core_print(shmc_writer_span(core.writer), word, text, sizeof text);
+    CHECK(strstr(text, LONG) != NULL);
+}
+
+static shmc_word current(uint32_t resource)
+{
+    shmc_word word;
+
+    CHECK_EQUAL(SHMC_OK, shmc_current(core.writer, resource, (const uint8_t *)"key", 3, &word));
+    return word;
+}
+
+static void put_known(uint32_t resource)
+{
+    shmc_word word;
+
+    core_begin(&core);
+    CHECK_EQUAL(SHMC_OK, parse(known, SHMC_NOTHING, &word));
+    CHECK_EQUAL(SHMC_OK, core_put_word(&core, resource, "key", 3, word));
+    core_commit(&core);
+}
+
+static void test_a_text_is_known_again(void)
+{
+    shmc_word word;
+
+    start();
+    const uint32_t things = core_declare(&core, "things");
+    put_known(things);
+    core_begin(&core);
+    const struct shmc_seen_entry *const entries = core.writer->seen.entries;
+    CHECK(entries != NULL);
+    const uint64_t taken = core.writer->seen.taken;
+    CHECK_EQUAL(1, taken);
+    CHECK_EQUAL(SHMC_OK, parse(known, current(things), &word));
+    CHECK_EQUAL(current(things), word);
+    CHECK_EQUAL(SHMC_OK, shmc_abort(core.writer));
+    finish();
+}
+
+static void test_what_was_undone_is_forgotten(void)
+{
+    shmc_word word;
+
+    start();
+    for (unsigned i = 0; i < 20; i++) {
+        core_begin(&core);
+        CHECK_EQUAL(SHMC_OK, parse(known, SHMC_NOTHING, &word));
+        CHECK_EQUAL(SHMC_OK, shmc_abort(core.writer));
+        core_begin(&core); /* the blocks of the same birth */
+        check_known(another(i));
+        CHECK_EQUAL(SHMC_OK, shmc_abort(core.writer));
+    }
+    finish();
+}
+
+static enum shmc_status stage_known(uint32_t resource)
+{
+    const struct shmc_change change = {.resource = resource,
+                                       .key = (const uint8_t *)"key",
+                                       .key_length = 3,
+                                       .value = SHMC_NOTHING,
+                                       .version = SHMC_NOTHING};
+    struct shmc_change staged = change;
+
+    CHECK_EQUAL(SHMC_OK, parse(known, SHMC_NOTHING, &staged.value));
+    return shmc_stage(core.writer, &staged);
+}
+
+/* What was staged and let go was never published: no generation parts it from what comes next. */
+static void test_what_was_never_published_is_forgotten(void)
+{
+    start();
+    const uint32_t things = core_declare(&core, "things");
+    for (unsigned i = 0; i < 20; i++) {
+        CHECK_EQUAL(SHMC_OK, shmc_replace_begin(core.writer, things));
+        core_begin(&core);
+        CHECK_EQUAL(SHMC_OK, stage_known(things));
+        core_commit(&core);
+        CHECK_EQUAL(SHMC_OK, shmc_replace_cancel(core.writer, things));
+        CHECK_EQUAL(SHMC_OK, shmc_reclaim(core.writer));
+        core_begin(&core);
+        check_known(another(i));
+        CHECK_EQUAL(SHMC_OK, shmc_abort(core.writer));
+    }
+    finish();
+}
+
+static void test_what_died_is_not_known_by_its_place(void)
+{
+    start();
+    const uint32_t things = core_declare(&core, "things");
+    put_known(things);
+    for (unsigned i = 0; i < 400; i++) { /* past the window: its blocks come to others */
+        core_begin(&core);
+        CHECK_EQUAL(SHMC_OK, core_put_word(&core, things, "key", 3, another(i)));
+        core_commit(&core);
+        CHECK_EQUAL(SHMC_OK, shmc_reclaim(core.writer));
+        core_begin(&core);
+        check_known(current(things));
+        CHECK_EQUAL(SHMC_OK, shmc_abort(core.writer));
+    }
+    finish();
+}
+
 /* ---- what is wrong ------------------------------------------------------------------------ */
 
 static const char whole[] =
@@ -238,6 +368,10 @@ int main(void)
     test_what_is_escaped_is_not_taken_for_what_is_stored();
     test_a_container_ends_where_it_ends_in_pieces();
     test_managed_fields_are_passed_over();
+    test_a_text_is_known_again();
+    test_what_was_undone_is_forgotten();
+    test_what_was_never_published_is_forgotten();
+    test_what_died_is_not_known_by_its_place();
     test_a_text_that_is_cut_ends_too_early();
     test_depth_ends_where_it_must();
     test_whatever_comes_is_read_or_refused();

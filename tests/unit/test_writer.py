@@ -582,3 +582,39 @@ cycle.append(cycle)
 
     assert (0, "") == (answer.returncode, answer.stderr)
     assert not SharedMemory().names(PREFIX + name)
+
+
+class Thing:
+    """Whose attributes are a dict that shares its keys with those of the class's others."""
+
+    def __init__(self, number: int) -> None:
+        self.name = f"thing {number}"
+        self.number = number
+
+
+def layouts(number: int) -> Iterator[dict[str, Any]]:
+    """Dicts as CPython lays them out: small, large, with gaps, of an instance, once with an int."""
+    yield {}
+    yield {"a": number}
+    yield {f"key {i}": i for i in range(number * 40)}
+    gaps = {f"key {i}": [i, str(i)] for i in range(60)}
+    for i in range(number, 60, 3):
+        del gaps[f"key {i}"]
+    yield gaps
+    yield {**gaps, "at the end": number}
+    yield vars(Thing(number))
+    mixed: dict[Any, Any] = {1: 1, "a": "1", "b": None, "c": {"d": number}}
+    del mixed[1]
+    yield mixed
+    yield dict(reversed(gaps.items()))
+
+
+def test_every_layout_of_a_dict_is_walked(writer: shmcache.Writer, cache: shmcache.Cache) -> None:
+    """Each beside each: what was there before decides how a dict is compared."""
+    versions = [found for number in (1, 2, 7) for found in layouts(number)]
+    for before in versions:
+        for after in versions:
+            writer.put("pods", "prod/web-0", {"is": before})
+            writer.put("pods", "prod/web-0", {"is": after})
+            found = cache["pods"]["prod/web-0"].to_dict()["is"]
+            assert list(found.items()) == list(after.items())

@@ -4,7 +4,8 @@
  *   pyshape.c   per-process cache of shapes: key objects, look-up, JSON fragments
  *   pyvalue.c   a word as a Python object; strings and numbers
  *   pyplain.c   a word as plain dicts and lists
- *   pyjson.c    a word as JSON bytes
+ *   pyjson.c    a word as JSON bytes, with pyescape.c, pyscalar.c, pyout.c, pymemo.c
+ *   pypretty.c  JSON laid out for people
  *   pyview.c    what the two kinds of view have in common
  *   pydict.c    View: the read-only dict that an object word stands for
  *   pylist.c    ListView: the read-only list that an array word stands for
@@ -70,6 +71,7 @@ struct shmc_pyshape {
     uint32_t *table;         /* position + 1, 0 = empty */
     uint8_t *json;           /* the keys as JSON: "key": , one after another; or NULL */
     uint32_t *json_ends;     /* where each ends in json */
+    bool go;                 /* Go writes one of them otherwise; known with json */
 };
 #define SHMC_JSON_SLACK 32u /* readable bytes behind json, so that keys are copied in chunks */
 struct shmc_pyshapes; /* the cache: bounded, per reader */
@@ -207,6 +209,8 @@ PyObject *shmc_pyjson_many(shmc_pyroot *root, const struct shmc_pyform *form,
 /* How many more bytes a text has once it is escaped for JSON, and the escaping itself; `from`
  * may lie behind `to` in the same buffer, by at least as much. Returns the end of `to`. */
 size_t shmc_json_extra(const uint8_t *from, size_t length);
+/* Whether Go's encoder escapes more of it. */
+bool shmc_json_go_text(const uint8_t *from, size_t length);
 uint8_t *shmc_json_escape(const uint8_t *from, size_t length, uint8_t *to);
 
 typedef struct {

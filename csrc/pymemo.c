@@ -9,6 +9,7 @@ static void empty(struct shmc_pymemo *memo)
 {
     memset(memo->slots, 0, sizeof memo->slots);
     memo->used = 0;
+    memo->page = 1;
 }
 
 struct shmc_pymemo *shmc_pymemo_take(uint64_t instance, uint64_t generation)
@@ -26,6 +27,8 @@ struct shmc_pymemo *shmc_pymemo_take(uint64_t instance, uint64_t generation)
         empty(memo);
         memo->instance = instance;
         memo->generation = generation;
+    } else if (++memo->page == 0) { /* M5 */
+        empty(memo);
     }
     return memo;
 }
@@ -40,24 +43,20 @@ void shmc_pymemo_give(struct shmc_pymemo *memo)
         PyMem_Free(memo);
 }
 
-void shmc_pymemo_keep(struct shmc_pymemo *memo, shmc_word word, const uint8_t *text, size_t length)
+void shmc_pymemo_keep(struct shmc_pymemo *memo, shmc_word word, const uint8_t *page, size_t start,
+                      size_t length)
 {
     struct shmc_pymemo_slot *slot = shmc_pymemo_slot(memo, word);
 
-    if (length < SHMC_MEMO_LEAST || length > SHMC_MEMO_MOST)
-        return;
     if (slot->word != word) {
-        *slot = (struct shmc_pymemo_slot){.word = word};
+        *slot = (struct shmc_pymemo_slot){word, (uint32_t)start, (uint16_t)length, memo->page};
         return;
     }
-    if (slot->length != 0)
-        return;
     if (memo->used + length > SHMC_MEMO_BYTES) { /* M4 */
         empty(memo);
         slot->word = word;
     }
-    memcpy(memo->texts + memo->used, text, length);
-    slot->start = (uint32_t)memo->used;
-    slot->length = (uint32_t)length;
+    memcpy(memo->texts + memo->used, page + start, length);
+    *slot = (struct shmc_pymemo_slot){word, (uint32_t)memo->used, (uint16_t)length, 0};
     memo->used += length;
 }

@@ -2,9 +2,10 @@
  * pymemo.h - the JSON text of blocks that a list shows again and again.
  *
  * Equal values are one block, so the pods of a deployment show the same blocks. A list writes the
- * text of a block that it meets for the third time by copying what it wrote at the second.
+ * text of a block that it meets again by copying what it wrote before: from the page that is being
+ * written, if it stands there, and into the memo then; from the memo ever after.
  *
- *   slot of a word:  nothing --> seen once --> text --> (another word: nothing)
+ *   slot of a word:  nothing --> place in a page --> text --> (another word: place in a page)
  *
  * Invariants
  *   M1  a memo is of one generation of one instance, as long as that generation is valid: within it
@@ -14,6 +15,8 @@
  *       validates it last.
  *   M3  it is taken while it is used: what runs meanwhile (a shape being made) finds none.
  *   M4  it is bounded: SHMC_MEMO_SLOTS words, SHMC_MEMO_BYTES of text; a full one is emptied.
+ *   M5  a place is of the page with its number, which is one page until the memo is emptied; of
+ *       another page it says no more than that the block was seen. Text there does not move (J2).
  */
 #ifndef SHMC_PYMEMO_H
 #define SHMC_PYMEMO_H
@@ -27,26 +30,54 @@
 
 struct shmc_pymemo_slot {
     shmc_word word;
-    uint32_t start, length; /* of the text; 0: seen once */
+    uint32_t start; /* of the text: in the memo, or in a page */
+    uint16_t length, page; /* 0: in the memo */
 };
 
 struct shmc_pymemo {
     uint64_t instance, generation;
     size_t used;
+    uint16_t page; /* that is being written; not 0 */
     struct shmc_pymemo_slot slots[SHMC_MEMO_SLOTS];
     uint8_t texts[SHMC_MEMO_BYTES];
 };
 
-/* The memo of this generation, from now on the caller's; NULL: do without. */
+/* The memo of this generation, for a new page, from now on the caller's; NULL: do without. */
 struct shmc_pymemo *shmc_pymemo_take(uint64_t instance, uint64_t generation);
 void shmc_pymemo_give(struct shmc_pymemo *memo);
-/* Keeps the text of a word, if it was seen before; else that it was. */
-void shmc_pymemo_keep(struct shmc_pymemo *memo, shmc_word word, const uint8_t *text, size_t length);
+
+static inline bool shmc_pymemo_fits(size_t length)
+{
+    return length - SHMC_MEMO_LEAST <= SHMC_MEMO_MOST - SHMC_MEMO_LEAST;
+}
+
+/* The text of a word, which fits and begins at `start` in the page: keeps the place; the text, if
+ * the word was seen before. */
+void shmc_pymemo_keep(struct shmc_pymemo *memo, shmc_word word, const uint8_t *page, size_t start,
+                      size_t length);
 
 static inline struct shmc_pymemo_slot *shmc_pymemo_slot(struct shmc_pymemo *memo, shmc_word word)
 {
     return &memo->slots[(word * UINT64_C(0x9E3779B97F4A7C15)) >> 51];
 }
 static_assert(SHMC_MEMO_SLOTS == 1u << (64 - 51), "the hash gives as many bits as there are slots");
+
+/* Where the text of a word is to be had; NULL: it has to be written, as without a memo. */
+static inline const struct shmc_pymemo_slot *shmc_pymemo_find(struct shmc_pymemo *memo,
+                                                              shmc_word word)
+{
+    if (memo == NULL)
+        return NULL;
+    const struct shmc_pymemo_slot *slot = shmc_pymemo_slot(memo, word);
+    return slot->word == word && (slot->page == 0 || slot->page == memo->page) ? slot : NULL;
+}
+
+/* The text; `page`: what is being written. */
+static inline const uint8_t *shmc_pymemo_text(const struct shmc_pymemo *memo,
+                                              const struct shmc_pymemo_slot *slot,
+                                              const uint8_t *page)
+{
+    return (slot->page == 0 ? memo->texts : page) + slot->start;
+}
 
 #endif

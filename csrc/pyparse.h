@@ -5,6 +5,7 @@
  *   pyframes.c    Frames: the lines of a watch
  *   pyitems.c     ItemScanner: the items of a list while it streams
  *   pychunks.c    Chunks: HTTP's chunked framing
+ *   pypretty.c    Pretty: the layout for people
  *   pyparse.c     items into a resource
  *
  * The decoders hold what is not complete yet, and nothing else: one line, one item, the little
@@ -70,7 +71,8 @@ PyObject *shmc_fronts_put(const struct shmc_front *kind, const struct shmc_front
 /* Appends a new reference and drops it; -1 if it is NULL, or with MemoryError set. */
 int shmc_list_add(PyObject *list, PyObject *item);
 
-extern PyTypeObject shmc_pyframes_type, shmc_pyitems_type, shmc_pychunks_type;
+extern PyTypeObject shmc_pyframes_type, shmc_pyitems_type, shmc_pychunks_type,
+    shmc_pypretty_type;
 int shmc_pyparse_init(PyObject *module);
 
 #endif

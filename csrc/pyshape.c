@@ -9,8 +9,8 @@
  * Invariants
  *   S1  the cache is keyed by the shape's id, which is never used twice, not by its offset,
  *       which is. An id says nothing while the object it was read from is not validated.
- *   S2  a shape does not change once it is in the cache, except that blank and json are filled
- *       when first needed. Keys are exact str, distinct, with their hash computed.
+ *   S2  a shape does not change once it is in the cache, except that blank, json and go are
+ *       filled when first needed. Keys are exact str, distinct, with their hash computed.
  *   S3  the cache is bounded: two ways per set, the older one goes. Views count references.
  */
 #include "pyhot.h"
@@ -306,7 +306,7 @@ static size_t measure_fragments(const struct shmc_pyshape *shape)
     return total;
 }
 
-static void write_fragments(const struct shmc_pyshape *shape, uint8_t *json, uint32_t *ends)
+static void write_fragments(struct shmc_pyshape *shape, uint8_t *json, uint32_t *ends)
 {
     uint8_t *at = json;
 
@@ -320,6 +320,7 @@ static void write_fragments(const struct shmc_pyshape *shape, uint8_t *json, uin
         *at++ = '"';
         *at++ = ':';
         ends[i] = (uint32_t)(at - json);
+        shape->go |= shmc_json_go_text((const uint8_t *)text, (size_t)length);
     }
     memset(at, 0, SHMC_JSON_SLACK);
 }

@@ -19,17 +19,24 @@ _LINES = {
 
 
 class Answer:
-    """A whole answer. `headers` are lines, each with its CRLF."""
+    """A whole answer. `headers` are lines, each with its CRLF; a `ready` one is sent as it is."""
 
-    __slots__ = ("body", "code", "headers", "media")
+    __slots__ = ("body", "code", "headers", "media", "ready")
 
     def __init__(
-        self, body: bytes, *, code: int = 200, media: bytes = JSON, headers: bytes = b""
+        self,
+        body: bytes,
+        *,
+        code: int = 200,
+        media: bytes = JSON,
+        headers: bytes = b"",
+        ready: bool = False,
     ) -> None:
         self.body = body
         self.code = code
         self.media = media
         self.headers = headers
+        self.ready = ready
 
 
 class Stream:

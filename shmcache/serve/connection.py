@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from shmcache.protocol import failures
-from shmcache.serve import answers
+from shmcache.serve import answers, pretty
 from shmcache.serve.heads import BadRequest
 from shmcache.serve.incoming import Incoming
 from shmcache.serve.loop import Task
@@ -239,7 +239,12 @@ class Connection(Wire):
         if isinstance(answer, answers.Stream):
             self._stream(answer)
         else:
-            self.answer(answer)
+            self._say(answer)
+
+    def _say(self, answer: answers.Answer) -> None:
+        """An answer that is not under way yet."""
+        assert self.request is not None
+        self.answer(pretty.document(self.request, answer))
 
     def _failed(self, error: BaseException) -> answers.Answer:
         if isinstance(error, failures.Failure):
@@ -256,7 +261,7 @@ class Connection(Wire):
             first = next(stream.pieces, b"")
             second = next(stream.pieces, None)
         except Exception as error:  # noqa: BLE001 - it becomes an answer
-            self.answer(self._failed(error))
+            self._say(self._failed(error))
             return
         if second is None:
             answer = answers.Answer(first, media=stream.media, headers=stream.headers)

@@ -9,7 +9,7 @@ from shmcache import listing
 from shmcache.errors import InvalidSelector, StaleObjectError
 from shmcache.protocol import accept, failures, tokens, validation
 from shmcache.selectors import FieldSelector, LabelSelector
-from shmcache.serve import lanes, lists, past, shapes, zipping
+from shmcache.serve import lanes, lists, past, pretty, shapes, zipping
 from shmcache.serve.answers import Answer, Stream
 
 if TYPE_CHECKING:
@@ -44,9 +44,7 @@ async def get(server: Server, request: Request, served: Served) -> Answer:
             if tries == TRIES - 1:
                 raise
             continue
-        if len(body) > zipping.LEAST and zipping.wanted(request.headers):
-            return Answer(zipping.whole(body), headers=headers + zipping.HEADERS)
-        return Answer(body, headers=headers)
+        return _whole(request, body, headers)
     raise AssertionError("unreachable")
 
 
@@ -172,8 +170,18 @@ def _metadata(
 # ---- how it is sent ------------------------------------------------------------------------------
 
 
+def _whole(request: Request, body: bytes, headers: bytes) -> Answer:
+    if pretty.wanted(request):
+        body = pretty.whole(body)
+    if len(body) > zipping.LEAST and zipping.wanted(request.headers):
+        return Answer(zipping.whole(body), headers=headers + zipping.HEADERS, ready=True)
+    return Answer(body, headers=headers, ready=True)
+
+
 def _stream(request: Request, body: Iterator[bytes], headers: bytes) -> Stream:
     """With its beginning made: what fails until then is no answer yet, and tried again."""
+    if pretty.wanted(request):
+        body = pretty.pieces(body)
     begun, size = [], 0
     for piece in body:
         begun.append(piece)

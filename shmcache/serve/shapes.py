@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 META = "meta.k8s.io/v1"
 _PARTIAL = Form("metadata", b'"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",')
-_WHOLE = Form()
+WHOLE = Form()
 _UNTYPED = Form("untyped")
 
 
@@ -37,7 +37,7 @@ def one(kind: Kind, view: View, shape: str, include: str) -> bytes:
     if shape == accept.PARTIAL:
         return view.json_in(_PARTIAL) + b"\n"
     if "kind" in view:
-        return view.json() + b"\n"
+        return view.json_in(WHOLE) + b"\n"
     return view.json_in(typed(kind)) + b"\n"
 
 
@@ -55,7 +55,7 @@ def pieces(
         return _ended(walk.pages(_UNTYPED, head), b"]}\n")
     head = framing.encode({"apiVersion": kind.api_version})[:-1] + b',"items":['
     tail = framing.encode({"kind": kind.list_kind, "metadata": metadata})
-    return _ended(walk.pages(_WHOLE, head), b"]," + tail[1:] + b"\n")
+    return _ended(walk.pages(WHOLE, head), b"]," + tail[1:] + b"\n")
 
 
 def _head(kind: str, api_version: str, metadata: dict[str, Any]) -> bytes:

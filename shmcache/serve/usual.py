@@ -72,7 +72,7 @@ class Usual:
         if found is None:
             return None
         try:
-            text = found.json() if "kind" in found else found.json_in(place.form)
+            text = found.json_in(shapes.WHOLE if "kind" in found else place.form)
         except StaleObjectError:
             return None
         if len(text) >= zipping.LEAST:
@@ -149,4 +149,5 @@ class Usual:
         except (BadRequest, failures.Failure):
             return None
         plain = not (fields.chunked or fields.length or fields.close or "expect" in found)
+        whole = whole and not accept.pretty({}, found)
         return found if whole and plain and "host" in found else None

@@ -14,6 +14,7 @@ import orjson
 from shmcache.protocol import framing, printing, watching
 from shmcache.protocol.accept import FULL, PARTIAL, TABLE
 from shmcache.serve import websocket
+from shmcache.serve.shapes import WHOLE
 
 if TYPE_CHECKING:
     from shmcache._hot import View
@@ -66,8 +67,8 @@ class Form:
         if version is not None and event == watching.DELETED:
             return framing.event(event, self._last(obj, version))
         if self.shape == PARTIAL:
-            return framing.event(event, self._partial(framing.escaped(obj["metadata"].json())))
-        return framing.event(event, self._typed(obj, framing.escaped(obj.json())))
+            return framing.event(event, self._partial(obj["metadata"].json_in(WHOLE)))
+        return framing.event(event, self._typed(obj, obj.json_in(WHOLE)))
 
     def mark(self, version: str, *, end: bool = False, first: bool = False) -> bytes:
         """A bookmark: everything up to this version was shown. `end`: of the initial events."""

@@ -246,7 +246,7 @@ LISTS = [
 
 @pytest.mark.parametrize("name", LISTS)
 def test_a_list_says_the_same(name: str) -> None:
-    """Escapes are JSON's own here, tokens name another place, and short ones have a length."""
+    """Tokens name another place, and short ones have a length."""
     recorded = Recorded(name)
     found = json.loads(recorded.body)
     with scene(recorded.key) as at:
@@ -261,6 +261,19 @@ def test_a_list_says_the_same(name: str) -> None:
     assert [list(item) for item in ours["items"]] == [list(item) for item in found["items"]]
     if "Warning" in answer.headers or "Warning" in dict(recorded.answer["headers"]):
         assert answer.headers["Warning"] == dict(recorded.answer["headers"])["Warning"]
+
+
+def test_what_curl_gets_is_laid_out_byte_for_byte() -> None:
+    """But for the token, which names another place here."""
+    recorded = Recorded("j-pretty-curl-ua")
+    found = json.loads(recorded.body)
+    with scene(recorded.key) as at:
+        at.load([*_typed(recorded, found), *_filling(recorded, found)], _version(found))
+        answer = ask_serve(at, recorded)
+
+    token = answer.json["metadata"]["continue"].encode()
+    theirs = found["metadata"]["continue"].encode()
+    assert answer.body.replace(token, theirs) == recorded.body
 
 
 def _tokenless(found: Json) -> Json:

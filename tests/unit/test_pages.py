@@ -11,6 +11,7 @@ import pytest
 import shmcache
 from shmcache import listing
 from shmcache._hot import Root
+from shmcache.protocol import framing
 
 ALL = ("all", b"", b"", 1 << 26)
 POD = {"apiVersion": "v1", "kind": "Pod"}
@@ -202,3 +203,43 @@ def test_texts_that_are_remembered_are_those_of_their_generation() -> None:
             for at in (reader.root(), reader.root()):
                 views = at.scan(0, want="values")
                 assert at.scan_json(ALL, 0)[0] == b",".join(view.json() for view in views)
+
+
+ODD = ("<", ">", "&", "\u2028", "\u2029", "\u202a", "é", "😀", '"', "\\", "\n", "\x01", "a", "bc")
+
+
+def odd(rng: random.Random, most: int) -> str:
+    return "".join(rng.choices(ODD, k=rng.randrange(most)))
+
+
+def test_what_is_written_in_a_form_has_the_escapes_of_gos_encoder() -> None:
+    """In values of any length, in keys, at the second sight of a block and from the memo."""
+    rng = random.Random(9)
+    plain = ("all", b"", b"", 0)
+    shared = [
+        {odd(rng, 4) or "k": odd(rng, 40), "in": [{odd(rng, 9) or "k": odd(rng, 12)}, "x" * 40]}
+        for _ in range(12)
+    ]
+
+    def made(number: int) -> dict[str, Any]:
+        own = {"short": odd(rng, 4), "long": odd(rng, 90), "clean": "c" * rng.randrange(40)}
+        return pod(number) | {"spec": {"own": own, "of": rng.choices(shared, k=4)}, "of": shared[0]}
+
+    with roots([made(number) for number in range(200)]) as (_, root):
+        views = root.scan(0, want="values")
+        texts = [framing.escaped(view.json()) for view in views]
+        assert any(b"\\u003c" in text and b"\\u2028" in text for text in texts)
+        assert [view.json_in(plain) for view in views] == texts
+        for enough in (1, 2000, 1 << 26):
+            assert pages(root, enough) == b",".join(texts)
+            assert pages(root, enough) == b",".join(texts), "from the memo"
+
+
+def pages(root: Root, enough: int) -> bytes:
+    """A whole list, in pieces of so many bytes."""
+    found, after, more = b"", None, True
+    while more:
+        lead = b"," if found else b""
+        text, _, after, more = root.scan_json(("all", b"", lead, enough), 0, after=after)
+        found += text
+    return found

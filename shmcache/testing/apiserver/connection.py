@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import h11
 
-from shmcache.protocol import failures, framing
+from shmcache.protocol import accept, failures, framing
 from shmcache.testing.apiserver.requests import Request, Response, Streaming, refusal
 from shmcache.testing.apiserver.wire import CutError, EndedError, Wire
 
@@ -104,7 +104,8 @@ class Connection:
 
     async def _whole(self, request: Request, answer: Response) -> None:
         pieces, headers = answer.pieces, list(answer.headers)
-        if _is_pretty(request) and answer.content_type == "application/json":
+        shown = accept.pretty(request.query, request.headers)
+        if shown and answer.content_type == "application/json":
             pieces = [framing.pretty(b"".join(pieces))]
         size = sum(map(len, pieces))
         if size > GZIP_MIN and "gzip" in request.headers.get("accept-encoding", ""):
@@ -207,11 +208,3 @@ def _leave_out(fault: Fault, watch: Watch) -> None:
         missed = missed or watch.beginning.end_mark
         watch.beginning = watch.beginning._replace(end_mark=False)
     fault.happened += missed
-
-
-def _is_pretty(request: Request) -> bool:
-    asked = request.query.get("pretty")
-    if asked is not None:
-        return asked.lower() not in {"0", "false"}
-    agent = request.headers.get("user-agent", "")
-    return agent.startswith(("curl", "Wget", "Mozilla/5.0"))

@@ -54,7 +54,9 @@ class Watcher:
     luck: random.Random
     counts: Counts
     slow: bool = False
-    """Reads with long pauses."""
+    """Reads with long pauses, into a small buffer. Once it does not any more it comes anew: through
+    such a buffer the kernel passes on some 40 KB a second, however eagerly it is read.
+    """
     state: State = field(default_factory=dict)
     version: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -138,8 +140,10 @@ class Watcher:
             return await self._events(reader)
 
     async def _events(self, reader: asyncio.StreamReader) -> bool:
-        chunks, rest = _hot.Chunks(), b""
+        chunks, rest, slow = _hot.Chunks(), b"", self.slow
         while not chunks.done:
+            if slow and not self.slow:
+                raise Gone
             if self.slow:
                 await asyncio.sleep(PAUSE * self.luck.random())
             data = await reader.read(1024 if self.slow else RECEIVE)

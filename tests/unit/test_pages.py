@@ -213,7 +213,7 @@ def odd(rng: random.Random, most: int) -> str:
 
 
 def test_what_is_written_in_a_form_has_the_escapes_of_gos_encoder() -> None:
-    """In values of any length, in keys, at the second sight of a block and from the memo."""
+    """G47: in values of any length, in keys, at the second sight of a block and from the memo."""
     rng = random.Random(9)
     plain = ("all", b"", b"", 0)
     shared = [

@@ -1,4 +1,4 @@
-"""JSON laid out for people: the layout, who gets it, and that nothing else changes."""
+"""JSON laid out for people: the layout, who gets it, and that nothing else changes (G47)."""
 
 import gzip
 import itertools

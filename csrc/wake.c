@@ -16,6 +16,8 @@
  *   W3  a thread sleeps only after it announced and then saw nothing new.
  *   W4  whoever returns from sleep announces anew before it sleeps again: a ring for
  *       one thread switches the bell off for all.
+ *   W8  a word whose page somebody took away between the announcement and the sleep is touched, which
+ *       brings a page back (process.c), and the sleep is over: the kernel only says that there is none.
  *
  * Ordering
  *   W5  announcement before looking:   full fence in await <-> full fence between a
@@ -69,6 +71,10 @@ enum shmc_status shmc_futex_wait(shmc_atomic32 *word, uint32_t expected, uint64_
         return SHMC_OK;
     if (errno == ETIMEDOUT)
         return SHMC_TIMEOUT;
+    if (errno == EFAULT) { /* W8: with a page again, who wants to sleep looks once more */
+        (void)shmc_load32_racy(word);
+        return SHMC_OK;
+    }
     return errno == EINTR ? SHMC_INTERRUPTED : SHMC_SYSTEM;
 }
 

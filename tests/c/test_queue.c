@@ -461,6 +461,21 @@ static void test_a_truncated_file_is_rebuilt(uint64_t size)
     pool_destroy(&pool);
 }
 
+/* W8 (wake.c): the file became short after the last look, before the sleep. */
+static void test_a_bell_without_a_page_ends_a_sleep(void)
+{
+    struct pool pool;
+
+    pool_create(&pool, 128, 4);
+    struct shmc_queue *a = pool_join(&pool);
+    const uint32_t number = shmc_load32_racy(&a->seat->bell);
+    CHECK_EQUAL(0, ftruncate(pool.file.fd, 0));
+    CHECK_EQUAL(SHMC_OK, shmc_futex_wait(&a->seat->bell, number, shmc_monotonic_ns() + 60 * SECOND));
+    CHECK_EQUAL(pool.file.max_size, shmc_segment_bytes(&pool.file));
+    pool_leave(a);
+    pool_destroy(&pool);
+}
+
 static void test_truncations(void)
 {
     const uint64_t size = shmc_queue_size(128, 4, &(uint64_t){0});
@@ -712,6 +727,7 @@ int main(void)
     test_the_living_keep_what_they_hold(&pool);
     test_a_wiped_seat_takes_no_key_from_the_living(&pool);
     test_truncations();
+    test_a_bell_without_a_page_ends_a_sleep();
     test_what_the_dead_held_comes_back(&pool);
     test_one_ring_for_one_key(&pool);
     test_waits_double_up_to_their_maximum(&pool);

@@ -71,7 +71,11 @@ class Worker:
         self.pid: int = self.process.pid
 
     def tell(self, what: Any) -> None:
-        self._pipe.send(what)
+        try:
+            self._pipe.send(what)
+        except BrokenPipeError:
+            self.hear()  # what it raised, if it did
+            raise
 
     def hear(self) -> Any:
         """What it says next; EOFError if it is dead."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import http.client
 import json
 import socket
 import threading
@@ -293,6 +294,21 @@ def test_many_watches_end_with_the_server() -> None:
         reader.join(PATIENCE)
         assert not reader.is_alive()
         stream.close()
+
+
+def test_who_did_not_read_is_not_left_waiting_by_a_stop() -> None:
+    server = ApiServer().start()
+    with Stream(server, f"{MAPS}?watch=1&resourceVersion={server.version}") as stream:
+        made = server.create("configmaps", {"metadata": {"name": "a", "namespace": "prod"}})
+        assert stream.told() == ("ADDED", "a")
+        for number in range(100):
+            server.update("configmaps", {**made_of(made), "data": {"x": f"{number}" * 100_000}})
+
+        server.stop()
+
+        with pytest.raises((ConnectionResetError, http.client.IncompleteRead)):
+            while True:
+                stream.next()
 
 
 def test_a_fault_counts_who_met_it_and_where_it_showed(server: ApiServer) -> None:

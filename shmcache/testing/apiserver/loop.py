@@ -65,7 +65,7 @@ class Loop:
 
     def stop(self) -> None:
         """Ends every connection and the thread."""
-        self.do(self._close())
+        self.do(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -154,6 +154,13 @@ class Loop:
         await self._cancelled()
         for _ in range(ON_THE_WAY):
             await asyncio.sleep(0)
+
+    async def _end(self) -> None:
+        writers = list(self._writers)
+        await self._close()
+        for writer in writers:  # what was not fetched by now nobody sends, or ends, any more
+            writer.transport.abort()
+        await asyncio.sleep(0)
 
     async def _cancelled(self) -> None:
         tasks = list(self._connections)

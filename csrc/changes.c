@@ -15,7 +15,7 @@
 static enum shmc_status pending_add(struct shmc_writer *writer,
                                     const struct shmc_pending *change)
 {
-    const size_t limit = (writer->ring_mask + 1) / 2;
+    const size_t limit = writer->super->ring_slots / 2;
 
     writer->resources[change->resource].delta_count++;
     writer->batch_changes++;

@@ -205,7 +205,7 @@ static bool check_window(struct walk *walk)
 {
     const struct shmc_writer *writer = walk->writer;
 
-    if (writer->tail > writer->head || writer->head - writer->tail > (writer->ring_mask + 1) / 2)
+    if (writer->tail > writer->head || writer->head - writer->tail > shmc_ring_window(writer))
         return fail(walk, "I5: the window is too wide");
     for (uint64_t n = writer->tail; n < writer->head; n++) {
         const struct shmc_slot *slot = &shmc_ring_slots(writer)[n & writer->ring_mask];

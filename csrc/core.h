@@ -59,6 +59,7 @@ bool shmc_guard_replaced(const struct shmc_segment *segment);
 
 struct shmc_pinned {
     uint64_t generation, head, tail, high_water;
+    uint64_t slots; /* of the ring: a power of two */
     shmc_offset catalogue;
     unsigned slot; /* SHMC_PINS: nothing is pinned; else opaque: slot and serial, for unpin */
 };
@@ -83,6 +84,12 @@ struct shmc_reader {
     unsigned sleepers;
     shmc_atomic wakes; /* calls of shmc_wake_self() */
 };
+
+/* Of a ring that a root names. */
+static inline bool shmc_slots_valid(const struct shmc_super *super, uint64_t slots)
+{
+    return slots >= 2 && (slots & (slots - 1)) == 0 && slots <= super->ring_slots;
+}
 
 static inline bool shmc_reader_forked(const struct shmc_reader *reader)
 {

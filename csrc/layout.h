@@ -8,6 +8,7 @@
  *        |             roots[8] | activity[64] | progress[64] | stats   |
  *   4096 +--------------------------------------------------------------+
  *        | ring: slots of 64 bytes, slot n & mask holds delta n         |
+ *        |       (behind the slots of the last root: no memory yet)     |
  *        +--------------------------------------------------------------+ arena_offset
  *        | arena: pages of 16 KiB, each cut into blocks of one size, or |
  *        |        runs of pages for one large block                     |
@@ -68,11 +69,12 @@
  *       Contact blocks are the exception, see I8.
  *   I2  roots[latest & 7].generation == latest, and its catalogue, trees and
  *       window lead only to whole blocks below its high_water.
- *   I3  file_size only rises, and every byte below it has memory behind it.
+ *   I3  file_size only rises, and every byte below it has memory behind it, but for what nobody
+ *       touches: slots of the ring that no root has counted yet (widen.c).
  *   I4  floor only rises; a block retired at r is overwritten only after floor >= r was
  *       stored, and after every generation that leads to it has left kept.
- *   I5  tail <= head, head - tail <= ring_slots / 2, and slot n of the window
- *       has the stamp n + 1.
+ *   I5  tail <= head, head - tail <= slots / 2, and slot n of the window
+ *       has the stamp n + 1; a root's slots are a power of two, at most ring_slots.
  *   I6  ids of shapes and generations are never used twice in one DATA segment.
  *   I7  reachable bytes + limbo + free = high water - arena_offset.
  *   I8  each resource has one contact block from its declaration to the end of DATA: every
@@ -87,7 +89,7 @@
 
 #include "atomics.h"
 
-#define SHMC_LAYOUT_VERSION 4u /* part of every segment's name */
+#define SHMC_LAYOUT_VERSION 5u /* part of every segment's name */
 #define SHMC_DATA_MAGIC 0x415441444d434853u  /* "SHCMDATA" */
 #define SHMC_SEATS_MAGIC 0x544145534d434853u /* "SHCMSEAT" */
 #define SHMC_QUEUE_MAGIC 0x555145554d434853u /* "SHCMUEQU" */
@@ -121,9 +123,11 @@ struct shmc_root {
     shmc_atomic tail; /* the oldest delta still whole */
     shmc_atomic high_water;
     shmc_atomic catalogue;
-    shmc_atomic reserved[3];
+    shmc_atomic slots; /* of the ring */
+    shmc_atomic reserved[2];
 };
 static_assert(sizeof(struct shmc_root) == 64, "a root is one cache line");
+static_assert(offsetof(struct shmc_root, slots) == 40, "layout v5");
 
 struct shmc_super {
     /* Identity and geometry: written before anybody can attach, never changed. */
@@ -133,7 +137,7 @@ struct shmc_super {
     uint64_t instance;         /* random, names this DATA segment among all */
     uint8_t boot_id[16];
     uint64_t max_size;
-    uint64_t ring_slots; /* a power of two */
+    uint64_t ring_slots; /* there is place for: a power of two */
     uint64_t arena_offset;
     /* The writer. Written by it, read by anybody for display; incarnation is also its fence. */
     shmc_atomic incarnation; /* bumped by each process that becomes the writer */
@@ -164,14 +168,14 @@ struct shmc_super {
      * the words say nothing about each other. */
     shmc_atomic stats[SHMC_STATS];
 };
-static_assert(offsetof(struct shmc_super, incarnation) == 64, "layout v4");
-static_assert(offsetof(struct shmc_super, file_size) == 128, "layout v4");
-static_assert(offsetof(struct shmc_super, latest) == 192, "layout v4");
-static_assert(offsetof(struct shmc_super, floor) == 256, "layout v4");
-static_assert(offsetof(struct shmc_super, roots) == 384, "layout v4");
-static_assert(offsetof(struct shmc_super, activity) == 896, "layout v4");
-static_assert(offsetof(struct shmc_super, progress) == 1408, "layout v4");
-static_assert(offsetof(struct shmc_super, stats) == 1920, "layout v4");
+static_assert(offsetof(struct shmc_super, incarnation) == 64, "layout v5");
+static_assert(offsetof(struct shmc_super, file_size) == 128, "layout v5");
+static_assert(offsetof(struct shmc_super, latest) == 192, "layout v5");
+static_assert(offsetof(struct shmc_super, floor) == 256, "layout v5");
+static_assert(offsetof(struct shmc_super, roots) == 384, "layout v5");
+static_assert(offsetof(struct shmc_super, activity) == 896, "layout v5");
+static_assert(offsetof(struct shmc_super, progress) == 1408, "layout v5");
+static_assert(offsetof(struct shmc_super, stats) == 1920, "layout v5");
 static_assert(sizeof(struct shmc_super) <= SHMC_RING_OFFSET, "the superblock is the first page");
 
 /* What a writer is at. */
@@ -227,8 +231,8 @@ struct shmc_record_index {
     uint64_t count;    /* entries */
     uint64_t tree;     /* offset of the top node, 0 = empty */
 };
-static_assert(sizeof(struct shmc_record) == 120, "layout v4");
-static_assert(sizeof(struct shmc_record_index) == 32, "layout v4");
+static_assert(sizeof(struct shmc_record) == 120, "layout v5");
+static_assert(sizeof(struct shmc_record_index) == 32, "layout v5");
 
 /*
  * What the writer knows of a resource's source, now (I8). Counters only rise.
@@ -249,9 +253,9 @@ struct shmc_contact {
     shmc_atomic refused; /* objects that could not be stored */
     shmc_atomic reserved[7];
 };
-static_assert(sizeof(struct shmc_contact) == 128, "layout v4");
-static_assert(offsetof(struct shmc_contact, bookmarks) == 32, "layout v4");
-static_assert(offsetof(struct shmc_contact, refused) == 64, "layout v4");
+static_assert(sizeof(struct shmc_contact) == 128, "layout v5");
+static_assert(offsetof(struct shmc_contact, bookmarks) == 32, "layout v5");
+static_assert(offsetof(struct shmc_contact, refused) == 64, "layout v5");
 
 /*
  * A tree node: head, prefix (padded to 8), then columns of count words each:
@@ -262,7 +266,7 @@ struct shmc_node_head {
     uint64_t shape;      /* count | prefix_bytes << 16 | level << 24 | columns << 32 */
     uint64_t generation; /* that built it */
 };
-static_assert(sizeof(struct shmc_node_head) == 16, "layout v4");
+static_assert(sizeof(struct shmc_node_head) == 16, "layout v5");
 
 #define SHMC_PIN_OPEN (UINT64_C(1) << 63)
 
@@ -275,7 +279,7 @@ struct shmc_seats_header {
     shmc_atomic high; /* seats below it were claimed once; a hint, range-checked */
     shmc_atomic reserved[3];
 };
-static_assert(sizeof(struct shmc_seats_header) == 64, "layout v4");
+static_assert(sizeof(struct shmc_seats_header) == 64, "layout v5");
 
 struct shmc_seat {
     /* The writer looks at this line after each publication. */
@@ -299,9 +303,9 @@ struct shmc_seat {
      * younger ones. */
     shmc_atomic pins[SHMC_PINS];
 };
-static_assert(sizeof(struct shmc_seat) == 256, "layout v4");
-static_assert(offsetof(struct shmc_seat, pid) == 64, "layout v4");
-static_assert(offsetof(struct shmc_seat, pins) == 128, "layout v4");
+static_assert(sizeof(struct shmc_seat) == 256, "layout v5");
+static_assert(offsetof(struct shmc_seat, pid) == 64, "layout v5");
+static_assert(offsetof(struct shmc_seat, pins) == 128, "layout v5");
 
 #define SHMC_LAYOUT_SIGNATURE                                                                     \
     ((uint32_t)(SHMC_PAGE / 8 + SHMC_NODE_MAX * 3 + SHMC_PREFIX_MAX * 5 + SHMC_PINS * 7 +          \
@@ -372,11 +376,11 @@ struct shmc_queue_header {
     struct shmc_queue_lane lanes[SHMC_QUEUE_LANES];
     struct shmc_queue_cursor cursors[SHMC_QUEUE_CURSORS];
 };
-static_assert(offsetof(struct shmc_queue_header, shutdown) == 64, "layout v4");
-static_assert(offsetof(struct shmc_queue_header, queued) == 128, "layout v4");
-static_assert(offsetof(struct shmc_queue_header, next_due) == 256, "layout v4");
-static_assert(offsetof(struct shmc_queue_header, priorities) == 320, "layout v4");
-static_assert(offsetof(struct shmc_queue_header, lanes) == 512, "layout v4");
+static_assert(offsetof(struct shmc_queue_header, shutdown) == 64, "layout v5");
+static_assert(offsetof(struct shmc_queue_header, queued) == 128, "layout v5");
+static_assert(offsetof(struct shmc_queue_header, next_due) == 256, "layout v5");
+static_assert(offsetof(struct shmc_queue_header, priorities) == 320, "layout v5");
+static_assert(offsetof(struct shmc_queue_header, lanes) == 512, "layout v5");
 static_assert(sizeof(struct shmc_queue_header) <= SHMC_QUEUE_SEATS_OFFSET, "one page");
 
 struct shmc_queue_seat {
@@ -390,7 +394,7 @@ struct shmc_queue_seat {
     /* For display; of all who ever sat here. */
     shmc_atomic counters[16];
 };
-static_assert(sizeof(struct shmc_queue_seat) == 192, "layout v4");
+static_assert(sizeof(struct shmc_queue_seat) == 192, "layout v5");
 
 /*
  *     0 word | delay | requeues | life | hash | length | ticket | deadline |
@@ -408,7 +412,7 @@ struct shmc_queue_slot {
     shmc_atomic since_ns; /* when it became queued or held, for display */
     shmc_atomic key[SHMC_QUEUE_SHORT / 8];
 };
-static_assert(sizeof(struct shmc_queue_slot) == 128, "layout v4");
+static_assert(sizeof(struct shmc_queue_slot) == 128, "layout v5");
 
 #define SHMC_QUEUE_SIGNATURE                                                                      \
     ((uint32_t)(sizeof(struct shmc_queue_header) + sizeof(struct shmc_queue_seat) * 3 +            \

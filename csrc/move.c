@@ -32,10 +32,11 @@ enum shmc_status shmc_writer_copy(const struct shmc_writer *writer, struct shmc_
         return SHMC_INVALID;
     if (shmc_load_racy(&writer->super->incarnation) != writer->incarnation)
         return SHMC_FENCED;
-    const enum shmc_status status = shmc_segment_extend(data, size);
+    enum shmc_status status = shmc_segment_extend(data, size);
+    if (status == SHMC_OK)
+        status = shmc_ring_copy(writer, data);
     if (status != SHMC_OK)
         return status;
-    memcpy(data->base, writer->data->base, (size_t)size);
     super->instance = settings->instance; /* M2 */
     shmc_writer_guard((struct shmc_super *)(void *)data->base, settings->guard);
     return SHMC_OK;

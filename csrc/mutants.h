@@ -32,6 +32,8 @@
  *   NO_PATH_FORGET   an insertion or a deletion ends what the last look-up knew of the tree
  *   NO_SLOT_COUNT    a slot of the window counts the words that it names
  *   NO_TAIL_DROP     and lets go of them when the window has passed it
+ *   NO_WIDEN_COPY    a wider ring has the deltas of the window where they belong in it
+ *   NO_WIDEN_PLACES  and new ones take no place of the window that is still published
  *   NO_ANNOUNCE      a sleeper says that it sleeps
  *   NO_RECHECK       and looks once more before it does
  *   NO_POST_COUNT    a post changes the word that a sleeper is about to wait on for good
@@ -202,6 +204,16 @@
 #define SHMC_KEEP_NO_TAIL_DROP 0
 #else
 #define SHMC_KEEP_NO_TAIL_DROP 1
+#endif
+#ifdef SHMC_MUTANT_NO_WIDEN_COPY
+#define SHMC_KEEP_NO_WIDEN_COPY 0
+#else
+#define SHMC_KEEP_NO_WIDEN_COPY 1
+#endif
+#ifdef SHMC_MUTANT_NO_WIDEN_PLACES
+#define SHMC_KEEP_NO_WIDEN_PLACES 0
+#else
+#define SHMC_KEEP_NO_WIDEN_PLACES 1
 #endif
 #ifdef SHMC_MUTANT_NO_TAKEOVER_COUNT
 #define SHMC_KEEP_NO_TAKEOVER_COUNT 0

@@ -23,16 +23,6 @@
  */
 #include "writer.h"
 
-struct shmc_slot *shmc_ring_slots(const struct shmc_writer *writer)
-{
-    return (struct shmc_slot *)(void *)(writer->data->base + SHMC_RING_OFFSET);
-}
-
-static uint64_t window_limit(const struct shmc_writer *writer)
-{
-    return (writer->ring_mask + 1) / 2;
-}
-
 /* ---- records -------------------------------------------------------------------------- */
 
 static enum shmc_status record_write(struct shmc_writer *writer, struct shmc_wresource *resource)
@@ -84,6 +74,11 @@ static enum shmc_status catalogue_write(struct shmc_writer *writer)
 
 /* ---- slots ------------------------------------------------------------------------------ */
 
+static uint32_t capped_charge(const struct shmc_pending *change)
+{
+    return change->charge > UINT32_MAX ? UINT32_MAX : (uint32_t)change->charge;
+}
+
 static void slot_write(struct shmc_writer *writer, uint64_t number,
                        const struct shmc_pending *change)
 {
@@ -100,8 +95,7 @@ static void slot_write(struct shmc_writer *writer, uint64_t number,
     shmc_store_racy(&slot->new_value, change->new_value);
     shmc_store_racy(&slot->shard, change->shard);
     shmc_store_release(&slot->stamp, number + 1); /* P4 */
-    writer->charges[number & writer->ring_mask] =
-        change->charge > UINT32_MAX ? UINT32_MAX : (uint32_t)change->charge;
+    writer->charges[number & writer->ring_mask] = capped_charge(change);
 }
 
 /* Where the next delta will stand. */
@@ -146,10 +140,17 @@ static void pending_to_relists(struct shmc_writer *writer)
     writer->pending_count = kept;
 }
 
-/* How far the window must shrink for `added` more deltas; the bytes it then retains. */
-static uint64_t next_tail(const struct shmc_writer *writer, uint64_t added, uint64_t *charged)
+/* Of a delta of the window, or of the open batch behind it. */
+static uint32_t charge_of(const struct shmc_writer *writer, uint64_t number)
 {
-    const uint64_t head = writer->head + added;
+    if (number < writer->head)
+        return writer->charges[number & writer->ring_mask];
+    return capped_charge(&writer->pending[number - writer->head]);
+}
+
+uint64_t shmc_window_tail(const struct shmc_writer *writer, uint64_t window, uint64_t *charged)
+{
+    const uint64_t head = writer->head + writer->pending_count;
     uint64_t limit = writer->ring_limit;
     uint64_t tail = writer->tail;
 
@@ -161,10 +162,9 @@ static uint64_t next_tail(const struct shmc_writer *writer, uint64_t added, uint
     }
     *charged = writer->charged;
     for (size_t i = 0; i < writer->pending_count; i++)
-        *charged += writer->charges[(writer->head + i) & writer->ring_mask];
-    while (tail < head &&
-           (head - tail > window_limit(writer) || *charged > limit || writer->drop_window))
-        *charged -= writer->charges[tail++ & writer->ring_mask];
+        *charged += capped_charge(&writer->pending[i]);
+    while (tail < head && (head - tail > window || *charged > limit || writer->drop_window))
+        *charged -= charge_of(writer, tail++);
     return tail;
 }
 
@@ -218,6 +218,7 @@ static void root_publish(struct shmc_writer *writer, uint64_t head, uint64_t tai
     shmc_store_racy(&root->tail, tail);
     shmc_store_racy(&root->high_water, shmc_arena_high_water(&writer->arena));
     shmc_store_racy(&root->catalogue, writer->catalogue);
+    shmc_store_racy(&root->slots, writer->ring_mask + 1);
     shmc_store_release(&writer->super->latest, generation); /* P5 */
     shmc_store_racy(&writer->super->phase, SHMC_PHASE_RELEASE);
     SHMC_UNLESS(NO_WRITER_FENCE, shmc_fence_full());        /* P1 */
@@ -276,12 +277,14 @@ static void release(struct shmc_writer *writer, uint64_t old_head, uint64_t old_
     undo->takes.count = undo->drops.count = undo->retired.count = 0;
 }
 
-enum shmc_status shmc_publish(struct shmc_writer *writer, uint64_t now_ns)
+static enum shmc_status publish(struct shmc_writer *writer, uint64_t now_ns)
 {
     const uint64_t old_head = writer->head, old_tail = writer->tail;
     enum shmc_status status = shmc_limbo_reserve(writer); /* B2 */
     bool dirty = writer->forced;
 
+    if (status == SHMC_OK)
+        status = shmc_ring_make_room(writer);
     if (status != SHMC_OK)
         return status;
     for (uint32_t i = 0; i < writer->resource_count; i++) {
@@ -309,7 +312,8 @@ enum shmc_status shmc_publish(struct shmc_writer *writer, uint64_t now_ns)
         slot_write(writer, writer->head + i, &writer->pending[i]);
     if (shmc_load_racy(&writer->super->incarnation) != writer->incarnation)
         return SHMC_FENCED; /* B3 */
-    const uint64_t tail = next_tail(writer, writer->pending_count, &writer->charged);
+    const uint64_t tail =
+        shmc_window_tail(writer, shmc_ring_window(writer), &writer->charged);
     writer->head += writer->pending_count;
     writer->tail = tail;
     root_publish(writer, writer->head, tail);
@@ -319,4 +323,14 @@ enum shmc_status shmc_publish(struct shmc_writer *writer, uint64_t now_ns)
     writer->counters.deltas += writer->head - old_head;
     shmc_reclaim_in_steps(writer, now_ns);
     return SHMC_OK;
+}
+
+enum shmc_status shmc_publish(struct shmc_writer *writer, uint64_t now_ns)
+{
+    const uint64_t mask = writer->ring_mask;
+    const enum shmc_status status = publish(writer, now_ns);
+
+    if (status != SHMC_OK)
+        writer->ring_mask = mask; /* N5 */
+    return status;
 }

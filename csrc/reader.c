@@ -323,6 +323,7 @@ static enum shmc_status copy_root(struct shmc_reader *reader, uint64_t generatio
     pinned->tail = shmc_load_racy(&root->tail);
     pinned->high_water = shmc_load_racy(&root->high_water);
     pinned->catalogue = shmc_load_racy(&root->catalogue);
+    pinned->slots = shmc_load_racy(&root->slots);
     shmc_fence_acquire(); /* P6 */
     if (!SHMC_CHECKED(NO_ROOT_CHECK, shmc_load_racy(&super->latest) < generation + SHMC_ROOTS - 1))
         return SHMC_EMPTY;
@@ -333,7 +334,8 @@ static enum shmc_status copy_root(struct shmc_reader *reader, uint64_t generatio
     if (size > reader->span.size)
         reader->span.size = size;
     if (pinned->generation != generation || pinned->tail > pinned->head ||
-        pinned->head - pinned->tail > super->ring_slots / 2 || pinned->high_water > size)
+        !shmc_slots_valid(super, pinned->slots) ||
+        pinned->head - pinned->tail > pinned->slots / 2 || pinned->high_water > size)
         return SHMC_CORRUPT; /* R4 */
     return SHMC_OK;
 }

@@ -107,7 +107,7 @@ enum shmc_status shmc_declare_resource(struct shmc_writer *writer, const char *n
         return shmc_set_state(writer, *id, SHMC_ABSENT); /* it comes back */
     /* one RELIST mark for each resource must fit into a batch (R1) */
     if (writer->resource_count >= SHMC_MAX_RESOURCES ||
-        writer->resource_count >= (writer->ring_mask + 1) / 2)
+        writer->resource_count >= writer->super->ring_slots / 2)
         return SHMC_LIMIT;
     status = shmc_make_text(writer, name, length, &word);
     if (status == SHMC_OK)

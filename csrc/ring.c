@@ -55,7 +55,7 @@ enum shmc_status shmc_ring_take(const struct shmc_reader *reader, const struct s
 {
     const struct shmc_slot *slots =
         (const struct shmc_slot *)(const void *)(reader->span.base + SHMC_RING_OFFSET);
-    const uint64_t mask = reader->super->ring_slots - 1;
+    const uint64_t mask = at->slots - 1; /* N1 of widen.c */
     size_t taken = 0;
 
     if (cursor == at->head)

@@ -155,6 +155,37 @@ enum shmc_status shmc_segment_extend(struct shmc_segment *segment, uint64_t size
     return SHMC_OK;
 }
 
+enum shmc_status shmc_segment_skip(struct shmc_segment *segment, uint64_t size)
+{
+    const uint64_t end = size / HUGE * HUGE;
+
+    if (end <= segment->file_size || segment->fd < 0)
+        return SHMC_OK;
+    if (ftruncate(segment->fd, (off_t)end) != 0)
+        return SHMC_SYSTEM;
+    segment->file_size = end;
+    return SHMC_OK;
+}
+
+enum shmc_status shmc_segment_fill(const struct shmc_segment *segment, uint64_t from, uint64_t to)
+{
+    if (segment->fd < 0)
+        return SHMC_OK; /* not a file: memory lent by a test */
+    if (!segment->writable || to > segment->file_size)
+        return SHMC_INVALID;
+    if (segment->limits != NULL && !shmc_limits_allow(segment->limits, to - from)) {
+        errno = ENOMEM;
+        return SHMC_NO_SPACE;
+    }
+    const int error = allocate(segment->fd, from, to);
+    if (error != 0) {
+        errno = error;
+        return error == ENOSPC ? SHMC_NO_SPACE : SHMC_SYSTEM;
+    }
+    collapse(segment, from, to);
+    return SHMC_OK;
+}
+
 bool shmc_file_lengthen(int fd, uint64_t size)
 {
     struct stat file;

@@ -76,6 +76,11 @@ enum shmc_status shmc_segment_map(int fd, uint64_t max_size, int writable,
 /* Puts memory behind the bytes up to `size`. NO_SPACE leaves all as before: there is none in the
  * file system (ENOSPC), or the limits forbid it (ENOMEM). */
 enum shmc_status shmc_segment_extend(struct shmc_segment *segment, uint64_t size);
+/* Makes an empty part of the file up to `size`, as far as it is whole large pages: nobody touches
+ * it before it is filled. */
+enum shmc_status shmc_segment_skip(struct shmc_segment *segment, uint64_t size);
+/* Puts memory behind [from, to), if there is none; refused as in extend. What it got it keeps. */
+enum shmc_status shmc_segment_fill(const struct shmc_segment *segment, uint64_t from, uint64_t to);
 void shmc_segment_unmap(struct shmc_segment *segment);
 /* Open-file-description locks on one byte: BUSY if another description holds it. */
 enum shmc_status shmc_lock_byte(int fd, uint64_t byte);
@@ -105,7 +110,8 @@ struct shmc_writer;
 
 struct shmc_writer_settings {
     uint64_t max_size;       /* of DATA, address space; at most 32 GiB */
-    uint64_t ring_slots;     /* a power of two; the window holds at most half */
+    uint64_t ring_slots;     /* at the most, a power of two; the window holds at most half */
+    uint64_t ring_first;     /* with memory from the start, a power of two; 0 = 1,024 */
     uint64_t ring_bytes;     /* what old versions may retain; 0 = a fifth of the live bytes,
                                 between 1 and 64 MiB */
     uint64_t garbage_bytes;  /* pinned garbage before pins are revoked; 0 = max_size / 4 */
@@ -133,8 +139,13 @@ struct shmc_stats {
     uint64_t renamed; /* how often names of the cache had gone and were made anew */
 };
 
-/* Formats an empty DATA segment (already extended to at least shmc_data_minimum()). */
+/* How long DATA is at the least, and how much memory a new cache takes for it. */
 uint64_t shmc_data_minimum(const struct shmc_writer_settings *settings);
+uint64_t shmc_data_memory(const struct shmc_writer_settings *settings);
+/* Makes an empty file as long, with memory where a new cache needs it. */
+enum shmc_status shmc_data_extend(struct shmc_segment *data,
+                                  const struct shmc_writer_settings *settings);
+/* Formats an empty DATA segment (already extended). */
 enum shmc_status shmc_data_format(struct shmc_segment *data,
                                   const struct shmc_writer_settings *settings);
 /* Whether these bytes are a DATA segment of this build and boot. */

@@ -377,7 +377,7 @@ static bool see_window(struct survey *survey, const struct shmc_reader *reader,
     size_t count;
 
     memset(survey->mine, 0, survey->map_size);
-    if (at->tail > at->head || at->head - at->tail > reader->super->ring_slots / 2)
+    if (at->tail > at->head || at->head - at->tail > at->slots / 2)
         return fail(survey, "I5: the window is too wide");
     for (uint64_t n = at->tail; n < at->head; n++) {
         const enum shmc_status status = shmc_ring_take(reader, at, n, &delta, 1, &count);

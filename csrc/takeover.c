@@ -110,14 +110,16 @@ static bool adopt_root(struct takeover *takeover, uint64_t *high_water, shmc_off
     writer->tail = shmc_load_racy(&root->tail);
     *high_water = shmc_load_racy(&root->high_water);
     *catalogue = shmc_load_racy(&root->catalogue);
+    const uint64_t slots = shmc_load_racy(&root->slots);
     if (generation == 0 || shmc_load_racy(&root->generation) != generation ||
         shmc_load_racy(&super->floor) > generation || writer->tail > writer->head ||
-        writer->head - writer->tail > (writer->ring_mask + 1) / 2 ||
+        !shmc_slots_valid(super, slots) || writer->head - writer->tail > slots / 2 ||
         *high_water % SHMC_PAGE != 0 || *high_water < super->arena_offset ||
         *high_water > writer->data->file_size)
         return refuse(takeover, SHMC_CORRUPT, "I2: the last root cannot be", generation);
     takeover->span = (struct shmc_span){writer->data->base, *high_water};
-    return true;
+    const enum shmc_status status = shmc_ring_adopt(writer, slots);
+    return status == SHMC_OK || refuse(takeover, status, "no room for its ring", slots);
 }
 
 static bool adopt_everything(struct takeover *takeover)

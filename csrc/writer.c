@@ -29,6 +29,7 @@ static bool settings_valid(const struct shmc_writer_settings *settings)
     const uint64_t slots = settings->ring_slots;
 
     return slots >= 8 && (slots & (slots - 1)) == 0 && slots <= UINT64_C(1) << 24 &&
+           (settings->ring_first & (settings->ring_first - 1)) == 0 &&
            settings->max_size <= SHMC_MAX_ARENA &&
            settings->max_size >= shmc_data_minimum(settings) &&
            settings->max_size % SHMC_PAGE == 0 && settings->instance != 0;
@@ -57,7 +58,6 @@ enum shmc_status shmc_data_format(struct shmc_segment *data,
 
 static void set_limits(struct shmc_writer *writer, const struct shmc_writer_settings *settings)
 {
-    writer->ring_mask = writer->super->ring_slots - 1;
     writer->ring_limit = settings->ring_bytes;
     writer->garbage_limit =
         settings->garbage_bytes != 0 ? settings->garbage_bytes : settings->max_size / 4;
@@ -98,11 +98,8 @@ enum shmc_status shmc_writer_make(struct shmc_segment *data, struct shmc_segment
         status = shmc_arena_create(&writer->arena, data, &writer->heap);
     if (status == SHMC_OK)
         status = shmc_intern_create(&writer->intern, &writer->heap, settings->seed);
-    if (status == SHMC_OK) {
-        const size_t size = (writer->ring_mask + 1) * sizeof(uint32_t);
-        writer->charges = shmc_heap_resize(&writer->heap, NULL, 0, size);
-        status = writer->charges != NULL ? SHMC_OK : SHMC_NO_MEMORY;
-    }
+    if (status == SHMC_OK)
+        status = shmc_ring_create(writer, settings);
     if (status == SHMC_OK)
         *made = writer;
     else
@@ -171,7 +168,7 @@ void shmc_writer_destroy(struct shmc_writer *writer)
         shmc_heap_resize(heap, writer->resources,
                          writer->resource_capacity * sizeof(*writer->resources), 0);
     if (writer->charges != NULL)
-        shmc_heap_resize(heap, writer->charges, (writer->ring_mask + 1) * sizeof(uint32_t), 0);
+        shmc_heap_resize(heap, writer->charges, writer->charge_slots * sizeof(uint32_t), 0);
     if (writer->pending != NULL)
         shmc_heap_resize(heap, writer->pending,
                          writer->pending_capacity * sizeof(*writer->pending), 0);

@@ -119,6 +119,8 @@ struct shmc_writer {
     uint64_t ring_limit;    /* bytes; 0: by the live bytes */
     uint64_t garbage_limit; /* bytes */
     uint32_t *charges;      /* per slot: bytes its old version retains, as charged */
+    uint64_t charge_slots;  /* there is room for */
+    uint64_t widen_from;    /* the head from which on a wider ring is asked for again (widen.c) */
     uint64_t charged;       /* sum over the window */
     uint64_t next_id, reserved_id;
 
@@ -374,6 +376,23 @@ enum shmc_status shmc_publish_forced(struct shmc_writer *writer);
 
 /* What the batch did, as slots, records and a catalogue; the publication; then the releases. */
 enum shmc_status shmc_publish(struct shmc_writer *writer, uint64_t now_ns);
+/* Where the window must begin when the open batch is behind it, with `window` deltas at the most;
+ * the bytes that it then retains. */
+uint64_t shmc_window_tail(const struct shmc_writer *writer, uint64_t window, uint64_t *charged);
+
+/* widen.c --------------------------------------------------------------------------------- */
+
 struct shmc_slot *shmc_ring_slots(const struct shmc_writer *writer);
+/* The deltas that the window holds at the most, and a batch. */
+uint64_t shmc_ring_window(const struct shmc_writer *writer);
+/* As many slots as a ring begins with; as many as a root says. */
+enum shmc_status shmc_ring_create(struct shmc_writer *writer,
+                                  const struct shmc_writer_settings *settings);
+enum shmc_status shmc_ring_adopt(struct shmc_writer *writer, uint64_t slots);
+/* More of them, if the open batch or the window needs it; else the batch may become marks. Before
+ * any slot is written. NO_SPACE, NO_MEMORY: not even marks have room. */
+enum shmc_status shmc_ring_make_room(struct shmc_writer *writer);
+/* Ring and arena into another segment of that length, which has the same geometry. */
+enum shmc_status shmc_ring_copy(const struct shmc_writer *writer, const struct shmc_segment *data);
 
 #endif

@@ -128,7 +128,8 @@ class Fresh(Owned):
         doing = f"creating DATA of cache {self.place.name!r}"
         fd = self.place.create("data", self.current.data, mode)
         self.data = self._map_own(fd, self.settings.max_size, doing)
-        self._extend(self.data, lib.shmc_data_minimum(self.settings), doing)
+        status = lib.shmc_data_extend(self.data, self.settings)
+        self._check_room(status, lib.shmc_data_memory(self.settings), doing)
         check(lib.shmc_data_format(self.data, self.settings), doing)
 
     def _build_seats(self, count: int, mode: int) -> None:
@@ -136,14 +137,13 @@ class Fresh(Owned):
         size = lib.shmc_seats_size(count)
         fd = self.place.create("seats", self.current.seats, mode)
         self.seats = self._map_own(fd, size, doing)
-        self._extend(self.seats, size, doing)
+        self._check_room(lib.shmc_segment_extend(self.seats, size), size, doing)
         check(lib.shmc_seats_format(self.seats, count, self.current.seats), doing)
 
-    def _extend(self, segment: _native.SegmentHandle, size: int, doing: str) -> None:
-        status = lib.shmc_segment_extend(segment, size)
+    def _check_room(self, status: int, needed: int, doing: str) -> None:
         if status == _native.NO_SPACE:
             refusal = self.limits.refusal()
-            raise CacheFull(f"{doing}: {refusal}") if refusal else self.place.full(size)
+            raise CacheFull(f"{doing}: {refusal}") if refusal else self.place.full(needed)
         check(status, doing)
 
 

@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 PREFIX = f"shmcache-v{LAYOUT_VERSION}-"
 MAX_NAME = 100
 MAX_SIZE = 32 << 30  # of DATA, in this layout

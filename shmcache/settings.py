@@ -109,7 +109,8 @@ class WriterSettings:
     arena_max: int | str = "4GiB"
     """Address space of DATA; memory is taken only as objects need it."""
     ring_slots: int = 65_536
-    """Slots of the ring, a power of two; the window holds at most half of them."""
+    """Slots of the ring at the most, a power of two; the window holds at most half of them.
+    Memory is taken only for as many as it needs."""
     ring_bytes: int | str = 0
     """What old versions may retain; 0 is a fifth of the live bytes, 1 to 64 MiB."""
     garbage_max: int | str = 0

@@ -64,7 +64,8 @@ CACHE = (
 MEMORY = (
     Key("arena_max", kinds.size, "size", "4GiB", "address space of the cache; memory is taken only "
         "as objects need it"),
-    Key("ring_slots", kinds.count, "number", "65536", "of the ring of changes, a power of two"),
+    Key("ring_slots", kinds.count, "number", "65536", "of the ring of changes at the "
+        "most, a power of two; memory comes as it is needed"),
     Key("ring_bytes", kinds.size, "size", "a fifth of the live bytes", "what old versions may "
         "retain"),
     Key("garbage_max", kinds.size, "size", "a quarter of arena_max", "what readers that hold old "

@@ -24,6 +24,7 @@ void core_create_seeded(struct core *core, struct core_options options, uint64_t
     struct shmc_writer_settings settings = {
         .max_size = (options.size + SHMC_PAGE - 1) / SHMC_PAGE * SHMC_PAGE,
         .ring_slots = options.ring_slots != 0 ? options.ring_slots : 64,
+        .ring_first = options.ring_first,
         .ring_bytes = options.ring_bytes,
         .garbage_bytes = options.garbage_bytes,
         .instance = 7,

@@ -22,6 +22,7 @@ struct core {
 struct core_options {
     uint64_t size;       /* of DATA; rounded up to pages */
     uint64_t ring_slots; /* 0 = 64 */
+    uint64_t ring_first; /* 0 = 1,024, or all of them */
     uint64_t ring_bytes, garbage_bytes;
     uint64_t seat_count; /* 0 = 4 */
 };

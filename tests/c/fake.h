@@ -33,6 +33,7 @@ static inline void fake_root(struct shmc_super *super, uint64_t g)
     shmc_store_racy(&root->tail, g);
     shmc_store_racy(&root->high_water, SHMC_PAGE);
     shmc_store_racy(&root->catalogue, 0);
+    shmc_store_racy(&root->slots, FAKE_RING_SLOTS);
 }
 
 /* Memory of exactly the size, so that a sanitizer sees one byte too many. */

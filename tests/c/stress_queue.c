@@ -10,6 +10,7 @@
 #define WORKERS 4u
 #define KEYS 96u
 #define SLOTS 64u
+#define PATIENCE_NS UINT64_C(60000000000)
 
 struct key_data {
     alignas(64) _Atomic(uint64_t) wanted;
@@ -86,6 +87,14 @@ static void change(struct stress *stress, struct shmc_queue *queue, uint64_t *ra
     CHECK_EQUAL(SHMC_OK, status);
 }
 
+/* A full queue needs luck where threads take turns on few cores: it is waited for. */
+static bool goes_on(struct stress *stress, uint64_t stop)
+{
+    const uint64_t now = test_now_ns();
+
+    return now < stop || (atomic_load(&stress->full) == 0 && now < stop + PATIENCE_NS);
+}
+
 static void *worker_run(void *argument)
 {
     struct worker *worker = argument;
@@ -96,8 +105,8 @@ static void *worker_run(void *argument)
 
     pthread_barrier_wait(&stress->team.start);
     const uint64_t stop = test_now_ns() + test_stress_ns();
-    while (worker->waits ? !atomic_load(&stress->over) : test_now_ns() < stop) {
-        if (!worker->waits && test_random(&random) % 2 == 0)
+    while (worker->waits ? !atomic_load(&stress->over) : goes_on(stress, stop)) {
+        if (!worker->waits && test_random(&random) % 3 != 0) /* more come than are done */
             change(stress, queue, &random);
         else if (shmc_queue_take(queue, 0, &taken) == SHMC_OK)
             work(stress, worker, &taken, queue);

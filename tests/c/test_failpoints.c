@@ -29,6 +29,7 @@
 static struct core core;
 static uint64_t left_to_live; /* stores; 0: for ever */
 static uint64_t stores;
+static uint64_t widest; /* ring that was taken over */
 static const uint8_t *shared;
 
 void shmc_failpoint(const volatile void *about_to_store);
@@ -174,6 +175,8 @@ static void test_death_at_every_store(const char *name, void (*doing)(void), boo
         core_take_over(&core);
         ended = die_at(number, doing);
         core_take_over(&core); /* checked: nothing is leaked, torn or miscounted */
+        if (core.writer->ring_mask + 1 > widest)
+            widest = core.writer->ring_mask + 1;
         const bool same = digest() == content;
         CHECK(same || (changes && core.writer->generation > generation));
         as_before += same;
@@ -194,7 +197,7 @@ static void test_death_at_every_store(const char *name, void (*doing)(void), boo
 int main(void)
 {
     test_start("test_failpoints");
-    core_create(&core, (struct core_options){.size = SIZE, .ring_slots = 32});
+    core_create(&core, (struct core_options){.size = SIZE, .ring_slots = 128, .ring_first = 8});
     core_declare(&core, "things");
     core_declare(&core, "others");
     core_index(&core, 0, "labels", "labels");
@@ -209,7 +212,9 @@ int main(void)
     CHECK_EQUAL(SHMC_OK, core_put(&core, 1, "gone", "{a: 'value that will be replaced'}", NULL));
     core_commit(&core);
     share();
+    CHECK_EQUAL(64, core.writer->ring_mask + 1);
     test_death_at_every_store("batch", batch, true);
+    CHECK_EQUAL(128, widest); /* the batch widened the ring */
     test_death_at_every_store("reshaping", reshape, true);
     test_death_at_every_store("tending", tend, false);
     test_death_at_every_store("takeover", take_over_once_more, false);

@@ -178,6 +178,10 @@ static void test_impossible_roots_are_refused(void)
     check_refused_root(&root->tail, latest + 1);
     check_refused_root(&root->head, latest + FAKE_RING_SLOTS);
     check_refused_root(&root->high_water, FAKE_BYTES + 8);
+    check_refused_root(&root->slots, 0);
+    check_refused_root(&root->slots, 1);
+    check_refused_root(&root->slots, FAKE_RING_SLOTS - 1);
+    check_refused_root(&root->slots, FAKE_RING_SLOTS * 2);
     const struct shmc_pinned pinned = pin();
     shmc_unpin(reader, &pinned);
 }

@@ -29,15 +29,21 @@ static uint64_t dice(uint64_t sides)
     return test_random(&random_state) % sides;
 }
 
-static void start(uint64_t ring_slots, uint64_t ring_bytes)
+static void start_narrow(uint64_t ring_slots, uint64_t ring_first, uint64_t ring_bytes)
 {
     core_create(&core, (struct core_options){.size = UINT64_C(2) << 20,
                                              .ring_slots = ring_slots,
+                                             .ring_first = ring_first,
                                              .ring_bytes = ring_bytes});
     resource = core_declare(&core, "things");
     reader = core_attach(&core);
     memset(texts, 0, sizeof texts);
     memset(remembered, 0, sizeof remembered);
+}
+
+static void start(uint64_t ring_slots, uint64_t ring_bytes)
+{
+    start_narrow(ring_slots, 0, ring_bytes);
 }
 
 static void finish(void)
@@ -282,6 +288,110 @@ static void test_every_delta_in_order_while_the_ring_wraps(void)
     finish();
 }
 
+/* ---- a ring that becomes wider ------------------------------------------------------------- */
+
+#define WIDE 256u
+
+static void change_at_random(uint64_t from, uint64_t count)
+{
+    core_begin(&core);
+    for (uint64_t i = 0; i < count; i++)
+        random_change(from + i);
+    core_commit(&core);
+}
+
+/* Every delta from `from` on, as remembered. */
+static void check_from(const struct shmc_pinned *at, uint64_t from)
+{
+    struct shmc_delta deltas[WIDE];
+    size_t count;
+
+    CHECK_EQUAL(from == at->head ? SHMC_EMPTY : SHMC_OK,
+                shmc_ring_take(reader, at, from, deltas, WIDE, &count));
+    if (from == at->head)
+        return;
+    CHECK_EQUAL(at->head - from, count);
+    for (size_t i = 0; i < count; i++) {
+        CHECK_EQUAL(from + i, deltas[i].number);
+        check_delta(&deltas[i]);
+    }
+}
+
+/* N1, N3: nobody misses a delta because of it, and an older root shows what it showed. */
+static void test_wider_ring_keeps_the_window(void)
+{
+    uint64_t widened = 0;
+
+    for (unsigned round = 0; round < 30; round++) {
+        uint64_t head = 0;
+
+        start_narrow(WIDE, 8, 0);
+        while (head < 2 * WIDE) {
+            const struct shmc_pinned old = pin();
+            const uint64_t size = 1 + dice(old.slots / 2);
+            change_at_random(head, size);
+            head += size;
+            const struct shmc_pinned at = pin();
+            CHECK_EQUAL(head, at.head);
+            CHECK(at.slots >= old.slots && at.slots <= WIDE);
+            CHECK_EQUAL(head < WIDE / 2 ? head : WIDE / 2, at.head - at.tail);
+            CHECK(at.slots < 4 * head || at.slots == 8); /* not before it is needed */
+            check_from(&at, at.tail);
+            if (at.slots > old.slots) {
+                widened++;
+                check_from(&old, old.tail);
+            }
+            shmc_unpin(reader, &old);
+            shmc_unpin(reader, &at);
+            core_check(&core);
+        }
+        finish();
+    }
+    CHECK(widened >= 30 * 3);
+}
+
+/* N4, N5: a batch that does not fit is told by its deltas if they find places beside the window, and
+ * by a mark if not; one that fails in the end has written over none of what is published. */
+static void test_large_batch_beside_the_window(void)
+{
+    uint64_t listed = 0, marked = 0;
+
+    for (uint64_t before = 1; before <= 40; before++) {
+        for (uint64_t size = 5; size <= 32; size += 3) {
+            uint64_t head = 0;
+
+            start_narrow(64, 8, 700); /* bytes keep the window short: it wraps in the narrow ring */
+            for (; head < before; head++)
+                change_at_random(head, 1);
+            const struct shmc_pinned at = pin();
+            CHECK_EQUAL(SHMC_OK, shmc_begin(core.writer));
+            for (uint64_t i = 0; i < size; i++)
+                random_change(head + i);
+            shmc_store_racy(&core.writer->super->incarnation, core.writer->incarnation + 1);
+            CHECK_EQUAL(SHMC_FENCED, shmc_commit(core.writer, test_now_ns()));
+            shmc_store_racy(&core.writer->super->incarnation, core.writer->incarnation);
+            check_from(&at, at.tail);
+            core_check(&core);
+            memset(texts, 0, sizeof texts);
+            put_numbers((unsigned)size, "many");
+            const struct shmc_pinned after = pin();
+            if (core_stats(&core).relists == 0) {
+                CHECK_EQUAL(head + size, after.head);
+                listed++;
+            } else {
+                CHECK_EQUAL(head + 1, after.head);
+                CHECK(size > at.slots / 2);
+                marked++;
+            }
+            shmc_unpin(reader, &after);
+            shmc_unpin(reader, &at);
+            finish();
+        }
+    }
+    CHECK(listed > 50);
+    CHECK(marked > 5);
+}
+
 /* R4: the pin keeps what the window named, even when the slots hold other deltas by now. */
 static void test_values_stay_readable_under_a_pin(void)
 {
@@ -350,6 +460,8 @@ int main(void)
     test_window_by_bytes();
     test_large_batch_is_one_mark();
     test_every_delta_in_order_while_the_ring_wraps();
+    test_wider_ring_keeps_the_window();
+    test_large_batch_beside_the_window();
     test_values_stay_readable_under_a_pin();
     test_what_a_deletion_says();
     return 0;

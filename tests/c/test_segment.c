@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 
@@ -174,6 +175,33 @@ static void fill_file_system(void)
     _exit(0);
 }
 
+/* A part of the file that is not there yet takes nothing, and is refused without harm. */
+static void fill_later(void)
+{
+    const int fd = file_on("size=8m");
+    struct shmc_segment segment;
+    struct stat file;
+
+    CHECK_EQUAL(SHMC_OK, shmc_segment_map(fd, 64 * MIB, 1, &segment));
+    CHECK_EQUAL(SHMC_OK, shmc_segment_extend(&segment, MIB));
+    CHECK_EQUAL(SHMC_OK, shmc_segment_skip(&segment, 17 * MIB)); /* whole large pages of it */
+    CHECK_EQUAL(16 * MIB, segment.file_size);
+    CHECK_EQUAL(SHMC_OK, shmc_segment_extend(&segment, 20 * MIB));
+    CHECK_EQUAL(0, fstat(fd, &file));
+    CHECK_EQUAL(5 * MIB, (uint64_t)file.st_blocks * 512);
+    memset(segment.base + 16 * MIB, 7, 4 * MIB);
+    CHECK_EQUAL(SHMC_NO_SPACE, shmc_segment_fill(&segment, MIB, 16 * MIB));
+    CHECK_EQUAL(ENOSPC, errno);
+    CHECK_EQUAL(20 * MIB, segment.file_size);
+    CHECK_EQUAL(SHMC_OK, shmc_segment_fill(&segment, MIB, 3 * MIB));
+    memset(segment.base + MIB, 8, 2 * MIB);
+    CHECK_EQUAL(SHMC_OK, shmc_segment_fill(&segment, MIB, 3 * MIB)); /* as it is */
+    CHECK_EQUAL(8, segment.base[3 * MIB - 1]);
+    CHECK_EQUAL(7, segment.base[16 * MIB]);
+    CHECK_EQUAL(SHMC_INVALID, shmc_segment_fill(&segment, 20 * MIB, 21 * MIB));
+    _exit(0);
+}
+
 /* Where files consist of large pages from the beginning: what is written stays, for everybody. */
 static void write_large_pages(const char *options)
 {
@@ -333,6 +361,7 @@ int main(void)
     test_large_pages();
     test_refuses_what_cannot_be();
     in_a_child(fill_file_system, "a full file system");
+    in_a_child(fill_later, "a part of a file without memory");
     in_a_child(write_always, "a file system of large pages");
     in_a_child(write_within_size, "a file system of large pages where they fit");
     test_other_failure_keeps_errno_and_gives_back();

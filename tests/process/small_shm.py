@@ -21,6 +21,7 @@ from shmcache.errors import CacheFull
 from shmcache.testing import ApiServer
 
 SHM = "/dev/shm"  # noqa: S108
+TINY = "128k"
 ADVICE = (SHM, "free, and", "needed", "remount,size", "--shm-size", "emptyDir")
 
 
@@ -41,14 +42,59 @@ def pod(number: int, size: int) -> dict[str, Any]:
 
 
 def test_a_cache_that_does_not_fit_says_so_and_leaves_nothing() -> None:
+    resize(TINY)
     for _ in range(3):
         try:
-            shmcache.Writer("large", ["pods"])  # the ring alone has 4 MiB
+            shmcache.Writer("large", ["pods"])
         except CacheFull as full:
             assert is_advised(str(full)), full
         else:
-            raise AssertionError("4 MiB fit into 1 MiB")
+            raise AssertionError(f"what a cache begins with fits into {TINY}")
         assert [] == os.listdir(SHM), os.listdir(SHM)
+    resize("1m")
+
+
+def follow(pipe: Any, name: str) -> None:
+    """Another process, which takes all deltas there are and says how many."""
+    with shmcache.attach(name) as cache:
+        cursor, taken = cache.follow(), 0
+        while True:
+            while deltas := cursor.take():
+                taken += len(deltas)
+            pipe.send(taken)
+            pipe.recv()
+
+
+def test_a_ring_without_room_stays_narrow_and_tells_all_the_same() -> None:
+    with (
+        shmcache.Writer("narrow", ["pods"], seats=4) as writer,
+        Worker("fork", follow, "narrow") as follower,
+    ):
+        told = follower.hear()
+        for number in range(1000):  # until there is no room for more
+            try:
+                writer.put("pods", f"prod/p{number}", pod(number, 8192))
+            except CacheFull:
+                break
+        many = writer.stats()["head"]
+        assert 20 < many < 1000, many
+        assert many == follower.ask("all of them") + told
+        for round_ in range(50):  # in all, more than the ring begins with
+            for number in range(20):
+                writer.put("pods", f"prod/p{number}", {"n": round_})
+            told = follower.ask("each of them")
+            assert writer.stats()["head"] == told, (round_, writer.stats()["head"], told)
+        stats = writer.stats()
+        assert stats["head"] - stats["tail"] <= 512, stats
+        writer.check()
+        resize("8m")
+        for number in range(1500):
+            writer.put("pods", f"prod/p{number % 20}", {"n": -number})
+        stats = writer.stats()
+        assert stats["head"] - stats["tail"] > 1000, stats  # it is asked for again
+        writer.check()
+    resize("1m")
+    assert [] == os.listdir(SHM), os.listdir(SHM)
 
 
 def read(pipe: Any, name: str) -> None:
@@ -106,6 +152,7 @@ def running(server: ApiServer, directory: str, *more: str) -> Iterator[Any]:
 
 
 def test_a_reflector_without_room_to_begin_says_so_and_ends(server: ApiServer) -> None:
+    resize(TINY)
     with tempfile.TemporaryDirectory() as directory:
         with running(server, directory) as process:
             assert process.wait(PATIENCE) == 75, process.returncode
@@ -113,6 +160,7 @@ def test_a_reflector_without_room_to_begin_says_so_and_ends(server: ApiServer) -
         assert is_advised(text), text
         assert "Traceback" not in text, text
     assert [] == os.listdir(SHM), os.listdir(SHM)
+    resize("1m")
 
 
 def test_a_reflector_goes_on_when_there_is_room_again(server: ApiServer) -> None:
@@ -141,6 +189,7 @@ def test_a_reflector_goes_on_when_there_is_room_again(server: ApiServer) -> None
 
 if __name__ == "__main__":
     test_a_cache_that_does_not_fit_says_so_and_leaves_nothing()
+    test_a_ring_without_room_stays_narrow_and_tells_all_the_same()
     test_what_fits_is_served_and_more_when_there_is_room()
     resize("1m")
     with ApiServer(seed=1) as started:

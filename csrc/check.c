@@ -259,6 +259,7 @@ static bool check_root(struct walk *walk)
     if (latest != writer->generation || shmc_load_racy(&root->generation) != latest ||
         shmc_load_racy(&root->head) != writer->head ||
         shmc_load_racy(&root->tail) != writer->tail ||
+        shmc_load_racy(&root->slots) != writer->ring_mask + 1 ||
         shmc_load_racy(&root->catalogue) != writer->catalogue)
         return fail(walk, "I2: the published root is not the writer's");
     if (shmc_load_racy(&super->floor) > latest)

@@ -85,6 +85,18 @@ struct shmc_reader {
     shmc_atomic wakes; /* calls of shmc_wake_self() */
 };
 
+#define SHMC_HUGE (UINT64_C(2) << 20) /* of the processor's large pages */
+
+/* Where DATA has no memory, the ring having so many slots: behind them, as far as it is whole large
+ * pages (widen.c). */
+static inline uint64_t shmc_ring_hole(uint64_t slots, uint64_t most)
+{
+    const uint64_t from = SHMC_RING_OFFSET + slots * sizeof(struct shmc_slot);
+    const uint64_t to = SHMC_RING_OFFSET + most * sizeof(struct shmc_slot);
+
+    return to / SHMC_HUGE * SHMC_HUGE > from ? to / SHMC_HUGE * SHMC_HUGE - from : 0;
+}
+
 /* Of a ring that a root names. */
 static inline bool shmc_slots_valid(const struct shmc_super *super, uint64_t slots)
 {

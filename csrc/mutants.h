@@ -32,6 +32,7 @@
  *   NO_PATH_FORGET   an insertion or a deletion ends what the last look-up knew of the tree
  *   NO_SLOT_COUNT    a slot of the window counts the words that it names
  *   NO_TAIL_DROP     and lets go of them when the window has passed it
+ *   NO_RING_BOUND    what is no word any more is not followed into the ring, which may have no memory
  *   NO_WIDEN_COPY    a wider ring has the deltas of the window where they belong in it
  *   NO_WIDEN_PLACES  and new ones take no place of the window that is still published
  *   NO_ANNOUNCE      a sleeper says that it sleeps
@@ -204,6 +205,11 @@
 #define SHMC_KEEP_NO_TAIL_DROP 0
 #else
 #define SHMC_KEEP_NO_TAIL_DROP 1
+#endif
+#ifdef SHMC_MUTANT_NO_RING_BOUND
+#define SHMC_KEEP_NO_RING_BOUND 0
+#else
+#define SHMC_KEEP_NO_RING_BOUND 1
 #endif
 #ifdef SHMC_MUTANT_NO_WIDEN_COPY
 #define SHMC_KEEP_NO_WIDEN_COPY 0

@@ -118,6 +118,7 @@ static enum shmc_status reader_setup(struct shmc_reader *reader, const struct sh
     reader->super = super_of(data);
     reader->max_size = data->max_size;
     reader->span.base = data->base;
+    reader->span.first = reader->super->arena_offset;
     reader->seat_fd = -1;
     reader->fork_word = shmc_fork_word();
     pthread_mutex_init(&reader->lock, NULL); /* cannot fail: no attributes */
@@ -217,7 +218,8 @@ void shmc_data_info(const struct shmc_segment *data, struct shmc_data_info *info
     info->writer_pid = shmc_load_racy(&super->writer_pid);
     info->closed = shmc_load_racy(&super->closed);
     info->over = shmc_load_racy(&super->over);
-    info->file_size = shmc_load_racy(&super->file_size);
+    info->memory = shmc_load_racy(&super->file_size) -
+                   shmc_ring_hole(shmc_load_racy(&root->slots), super->ring_slots);
     info->floor = shmc_load_racy(&super->floor);
     info->head = shmc_load_racy(&root->head);
     info->tail = shmc_load_racy(&root->tail);

@@ -5,7 +5,8 @@
  * the map. What lies between the file's end and the map's end is address space only:
  * touching it is SIGBUS. Who reads or writes therefore stays below file_size, and
  * file_size rises only after posix_fallocate() has put memory behind the bytes: a
- * full /dev/shm is an error here and never a signal later. The limits of cgroups are looked at
+ * full /dev/shm is an error here and never a signal later. (A part may be skipped, which
+ * nobody touches before it is filled.) The limits of cgroups are looked at
  * before (limits.c): there the kernel knows no error, it kills.
  *
  * Locks belong to the open file description (F_OFD_*), not to the process: the kernel
@@ -21,7 +22,6 @@
 #include "core.h"
 
 #define EXTEND_STEP (UINT64_C(4) << 20)
-#define HUGE (UINT64_C(2) << 20) /* of the processor's large pages */
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25 /* Linux 6.1; headers may be older */
 #endif
@@ -44,13 +44,13 @@ static enum shmc_status file_bytes(int fd, uint64_t *size)
  */
 static uint8_t *map_aligned(int fd, size_t size, int protection)
 {
-    const size_t more = size >= HUGE ? HUGE : 0;
+    const size_t more = size >= SHMC_HUGE ? SHMC_HUGE : 0;
     uint8_t *space =
         mmap(NULL, size + more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     if (space == MAP_FAILED)
         return NULL;
-    const size_t before = more == 0 ? 0 : (HUGE - (uintptr_t)space % HUGE) % HUGE;
+    const size_t before = more == 0 ? 0 : (SHMC_HUGE - (uintptr_t)space % SHMC_HUGE) % SHMC_HUGE;
     uint8_t *base = mmap(space + before, size, protection,
                          MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0);
     if (base == MAP_FAILED) {
@@ -121,11 +121,11 @@ static int allocate(int fd, uint64_t from, uint64_t to)
  */
 static void collapse(const struct shmc_segment *segment, uint64_t from, uint64_t to)
 {
-    const uint64_t first = from / HUGE * HUGE, end = to / HUGE * HUGE;
+    const uint64_t first = from / SHMC_HUGE * SHMC_HUGE, end = to / SHMC_HUGE * SHMC_HUGE;
 
-    if (first >= end || (uintptr_t)segment->base % HUGE != 0)
+    if (first >= end || (uintptr_t)segment->base % SHMC_HUGE != 0)
         return;
-    for (uint64_t at = first; at < end; at += HUGE)
+    for (uint64_t at = first; at < end; at += SHMC_HUGE)
         (void)*(const volatile uint8_t *)(segment->base + at);
     (void)madvise(segment->base + first, (size_t)(end - first), MADV_COLLAPSE);
 }
@@ -157,7 +157,7 @@ enum shmc_status shmc_segment_extend(struct shmc_segment *segment, uint64_t size
 
 enum shmc_status shmc_segment_skip(struct shmc_segment *segment, uint64_t size)
 {
-    const uint64_t end = size / HUGE * HUGE;
+    const uint64_t end = size / SHMC_HUGE * SHMC_HUGE;
 
     if (end <= segment->file_size || segment->fd < 0)
         return SHMC_OK;
@@ -184,6 +184,13 @@ enum shmc_status shmc_segment_fill(const struct shmc_segment *segment, uint64_t 
     }
     collapse(segment, from, to);
     return SHMC_OK;
+}
+
+void shmc_segment_empty(const struct shmc_segment *segment, uint64_t from, uint64_t to)
+{
+    if (segment->fd >= 0)
+        (void)!fallocate(segment->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
+                         (off_t)(to - from));
 }
 
 bool shmc_file_lengthen(int fd, uint64_t size)

@@ -64,7 +64,7 @@ bool shmc_limits_allow(struct shmc_limits *limits, uint64_t wanted);
 struct shmc_segment {
     uint8_t *base;      /* mapped at its maximal size once; never moves */
     uint64_t max_size;
-    uint64_t file_size; /* bytes with memory behind them */
+    uint64_t file_size; /* bytes with memory behind them, but for what was skipped */
     int fd;
     int writable;
     struct shmc_limits *limits; /* asked before it grows; NULL after mapping: nobody is */
@@ -79,8 +79,10 @@ enum shmc_status shmc_segment_extend(struct shmc_segment *segment, uint64_t size
 /* Makes an empty part of the file up to `size`, as far as it is whole large pages: nobody touches
  * it before it is filled. */
 enum shmc_status shmc_segment_skip(struct shmc_segment *segment, uint64_t size);
-/* Puts memory behind [from, to), if there is none; refused as in extend. What it got it keeps. */
+/* Puts memory behind [from, to), where there is none; refused as in extend, with some of it. */
 enum shmc_status shmc_segment_fill(const struct shmc_segment *segment, uint64_t from, uint64_t to);
+/* Gives back what stands behind [from, to), where nobody reads or writes. */
+void shmc_segment_empty(const struct shmc_segment *segment, uint64_t from, uint64_t to);
 void shmc_segment_unmap(struct shmc_segment *segment);
 /* Open-file-description locks on one byte: BUSY if another description holds it. */
 enum shmc_status shmc_lock_byte(int fd, uint64_t byte);
@@ -111,7 +113,8 @@ struct shmc_writer;
 struct shmc_writer_settings {
     uint64_t max_size;       /* of DATA, address space; at most 32 GiB */
     uint64_t ring_slots;     /* at the most, a power of two; the window holds at most half */
-    uint64_t ring_first;     /* with memory from the start, a power of two; 0 = 1,024 */
+    uint64_t ring_first;     /* with memory from the start, a power of two; 0: 1,024, or all of a
+                                ring that is too short for a hole */
     uint64_t ring_bytes;     /* what old versions may retain; 0 = a fifth of the live bytes,
                                 between 1 and 64 MiB */
     uint64_t garbage_bytes;  /* pinned garbage before pins are revoked; 0 = max_size / 4 */
@@ -288,7 +291,8 @@ void shmc_writer_stats(const struct shmc_writer *writer, struct shmc_stats *stat
  * segment whose header was checked; nothing here agrees with anything else. */
 struct shmc_data_info {
     uint64_t instance, max_size, ring_slots, incarnation, heartbeat_ns, writer_pid, closed, over;
-    uint64_t file_size, latest, floor, head, tail, high_water;
+    uint64_t memory; /* bytes of the file that have some */
+    uint64_t latest, floor, head, tail, high_water;
     struct shmc_stats stats; /* of the writer's last tending; zeros before the first */
 };
 void shmc_data_info(const struct shmc_segment *data, struct shmc_data_info *info);

@@ -414,7 +414,7 @@ static enum shmc_status survey_pinned(struct shmc_reader *reader, const struct s
                                       struct survey *survey, struct shmc_survey_row *rows,
                                       uint64_t capacity)
 {
-    const struct shmc_span span = {reader->span.base, at->high_water};
+    const struct shmc_span span = {reader->span.base, at->high_water, reader->span.first};
 
     survey->span = &span;
     survey->map_size = (size_t)(span.size / 64 + 1);

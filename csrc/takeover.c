@@ -117,7 +117,7 @@ static bool adopt_root(struct takeover *takeover, uint64_t *high_water, shmc_off
         *high_water % SHMC_PAGE != 0 || *high_water < super->arena_offset ||
         *high_water > writer->data->file_size)
         return refuse(takeover, SHMC_CORRUPT, "I2: the last root cannot be", generation);
-    takeover->span = (struct shmc_span){writer->data->base, *high_water};
+    takeover->span = (struct shmc_span){writer->data->base, *high_water, super->arena_offset};
     const enum shmc_status status = shmc_ring_adopt(writer, slots);
     return status == SHMC_OK || refuse(takeover, status, "no room for its ring", slots);
 }

@@ -132,17 +132,18 @@ static inline void shmc_short_bytes(shmc_word word, uint8_t bytes[8])
     memcpy(bytes, &payload, 8);
 }
 
-/* The readable part of DATA: base, and how many bytes have memory behind them. */
+/* The readable part of DATA: base, where its blocks begin and end. What lies before them may have
+ * no memory (I3), and a word that is none any more may lead there. */
 struct shmc_span {
     const uint8_t *base;
-    uint64_t size;
+    uint64_t size, first;
 };
 
 /* Whether there is so much behind the offset. */
 static inline bool shmc_reaches(const struct shmc_span *span, shmc_offset offset, uint64_t length)
 {
-    return (offset & 7u) == 0 && offset >= SHMC_RING_OFFSET && offset <= span->size &&
-           length <= span->size - offset;
+    return (offset & 7u) == 0 && SHMC_CHECKED(NO_RING_BOUND, offset >= span->first) &&
+           offset <= span->size && length <= span->size - offset;
 }
 
 /* V2: asked before an offset is followed. */

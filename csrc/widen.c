@@ -22,9 +22,7 @@
  */
 #include "writer.h"
 
-#ifndef SHMC_RING_FIRST
-#define SHMC_RING_FIRST 1024u /* slots: 64 KiB */
-#endif
+#define FIRST 1024u /* slots: 64 KiB */
 
 static uint64_t ring_end(uint64_t slots)
 {
@@ -33,9 +31,11 @@ static uint64_t ring_end(uint64_t slots)
 
 static uint64_t first_slots(const struct shmc_writer_settings *settings)
 {
-    const uint64_t first = settings->ring_first != 0 ? settings->ring_first : SHMC_RING_FIRST;
+    const uint64_t most = settings->ring_slots;
 
-    return first < settings->ring_slots ? first : settings->ring_slots;
+    if (settings->ring_first != 0)
+        return settings->ring_first < most ? settings->ring_first : most;
+    return shmc_ring_hole(FIRST, most) > 0 ? FIRST : most;
 }
 
 struct shmc_slot *shmc_ring_slots(const struct shmc_writer *writer)
@@ -62,9 +62,8 @@ enum shmc_status shmc_data_extend(struct shmc_segment *data,
 
 uint64_t shmc_data_memory(const struct shmc_writer_settings *settings)
 {
-    const uint64_t without = ring_end(settings->ring_slots) - ring_end(first_slots(settings));
-
-    return shmc_data_minimum(settings) - without;
+    return shmc_data_minimum(settings) -
+           shmc_ring_hole(first_slots(settings), settings->ring_slots);
 }
 
 static enum shmc_status charges_resize(struct shmc_writer *writer, uint64_t slots)
@@ -169,8 +168,10 @@ static enum shmc_status widen(struct shmc_writer *writer, uint64_t slots)
     enum shmc_status status = shmc_segment_fill(writer->data, ring_end(mask + 1), ring_end(slots));
     if (status == SHMC_OK)
         status = begin(writer, slots);
-    if (status != SHMC_OK)
+    if (status != SHMC_OK) { /* of several steps the first may have got memory */
+        shmc_segment_empty(writer->data, ring_end(mask + 1), ring_end(slots));
         return status;
+    }
     for (uint64_t n = writer->tail; n < writer->head; n++) {
         if ((n & mask) != (n & writer->ring_mask))
             SHMC_UNLESS(NO_WIDEN_COPY, copy_slot(writer, n & mask, n & writer->ring_mask));
@@ -198,19 +199,27 @@ enum shmc_status shmc_ring_make_room(struct shmc_writer *writer)
 {
     const uint64_t window = shmc_ring_window(writer), batch = added(writer);
     const bool needed = batch > window || writer->resource_count > window;
+    const bool full = writer->head - writer->tail + batch > window;
     enum shmc_status status = SHMC_OK;
 
     if (writer->ring_mask + 1 == writer->super->ring_slots ||
-        (!needed && (writer->head - writer->tail + batch <= window ||
-                     writer->head < writer->widen_from)))
+        (!needed && writer->ring_wish == 0 && (!full || writer->head < writer->widen_from)))
         return SHMC_OK;
-    const uint64_t slots = slots_wanted(writer);
+    uint64_t slots = slots_wanted(writer);
+    slots = slots > writer->ring_wish ? slots : writer->ring_wish;
     if (slots > writer->ring_mask + 1)
         status = widen(writer, slots);
+    writer->ring_wish = status == SHMC_FULL ? slots : 0; /* a smaller batch finds its places */
+    if (status == SHMC_FULL && writer->resource_count > window) { /* marks are such a batch */
+        writer->pending_overflow = true;
+        status = widen(writer, slots_wanted(writer));
+    }
     if (status != SHMC_OK) /* it would be the same again at once */
         writer->widen_from = writer->head + window;
     if (writer->resource_count > shmc_ring_window(writer))
         return status; /* not one mark for each (R1) */
+    if (writer->data->limits != NULL)
+        writer->data->limits->refused = 0; /* nothing fails for this */
     if (batch > shmc_ring_window(writer))
         writer->pending_overflow = true;
     return SHMC_OK;

@@ -30,6 +30,7 @@ static bool settings_valid(const struct shmc_writer_settings *settings)
 
     return slots >= 8 && (slots & (slots - 1)) == 0 && slots <= UINT64_C(1) << 24 &&
            (settings->ring_first & (settings->ring_first - 1)) == 0 &&
+           (settings->ring_first == 0 || settings->ring_first >= 8) &&
            settings->max_size <= SHMC_MAX_ARENA &&
            settings->max_size >= shmc_data_minimum(settings) &&
            settings->max_size % SHMC_PAGE == 0 && settings->instance != 0;
@@ -91,7 +92,8 @@ enum shmc_status shmc_writer_make(struct shmc_segment *data, struct shmc_segment
     writer->data = data;
     writer->seats = seats;
     writer->super = (struct shmc_super *)(void *)data->base;
-    writer->span = (struct shmc_span){data->base, data->file_size};
+    writer->span = (struct shmc_span){data->base, data->file_size,
+                                      writer->super->arena_offset};
     enum shmc_status status = seats != NULL ? shmc_guard(seats) : SHMC_OK;
     set_limits(writer, settings);
     if (status == SHMC_OK)

@@ -121,6 +121,7 @@ struct shmc_writer {
     uint32_t *charges;      /* per slot: bytes its old version retains, as charged */
     uint64_t charge_slots;  /* there is room for */
     uint64_t widen_from;    /* the head from which on a wider ring is asked for again (widen.c) */
+    uint64_t ring_wish;     /* slots that the last batch had wanted and found no places in */
     uint64_t charged;       /* sum over the window */
     uint64_t next_id, reserved_id;
 
@@ -390,7 +391,7 @@ enum shmc_status shmc_ring_create(struct shmc_writer *writer,
                                   const struct shmc_writer_settings *settings);
 enum shmc_status shmc_ring_adopt(struct shmc_writer *writer, uint64_t slots);
 /* More of them, if the open batch or the window needs it; else the batch may become marks. Before
- * any slot is written. NO_SPACE, NO_MEMORY: not even marks have room. */
+ * any slot is written. Without OK not even marks have room. */
 enum shmc_status shmc_ring_make_room(struct shmc_writer *writer);
 /* Ring and arena into another segment of that length, which has the same geometry. */
 enum shmc_status shmc_ring_copy(const struct shmc_writer *writer, const struct shmc_segment *data);

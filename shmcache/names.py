@@ -145,7 +145,7 @@ def _move(writer: Writer) -> None:
         status = lib.shmc_writer_copy(writer._handle, fresh.data, fresh.settings)  # type: ignore[arg-type] # noqa: SLF001
         if status == _native.NO_SPACE:
             refusal = fresh.limits.refusal()
-            size = os.fstat(segments.descriptors[0]).st_size
+            size = os.fstat(segments.descriptors[0]).st_blocks * 512
             raise CacheFull(f"copying {place.name}: {refusal}") if refusal else place.full(size)
         check(status, f"copying cache {place.name!r}")
         place.publish(fresh.current, wanted.mode)

@@ -138,7 +138,7 @@ def _alive(place: Place, info: Any) -> bool:
 
 def _memory(info: Any, stats: dict[str, int]) -> dict[str, int]:
     return {
-        "bytes": int(info.file_size),
+        "bytes": int(info.memory),
         "maximum": int(info.max_size),
         "used": stats["reachable_bytes"],
         "values": stats["value_bytes"],

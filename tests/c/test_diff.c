@@ -204,7 +204,7 @@ static void test_any_bytes_are_survived(void)
 {
     enum { BYTES = 1 << 16 };
     uint8_t *memory = aligned_alloc(64, BYTES);
-    const struct shmc_span span = {.base = memory, .size = BYTES};
+    const struct shmc_span span = {.base = memory, .size = BYTES, .first = SHMC_RING_OFFSET};
     uint64_t ended = 0;
 
     CHECK(memory != NULL);

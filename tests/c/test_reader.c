@@ -255,7 +255,8 @@ static void store(shmc_offset offset, uint64_t word)
 
 static void test_records(void)
 {
-    const struct shmc_span span = {.base = fake.data.base, .size = FAKE_BYTES};
+    const struct shmc_span span = {.base = fake.data.base, .size = FAKE_BYTES,
+                                    .first = SHMC_RING_OFFSET};
     const shmc_offset catalogue = SHMC_PAGE, block = SHMC_PAGE + 64;
     const struct shmc_pinned at = {.catalogue = catalogue}, none = {.catalogue = 0};
     struct shmc_record record;
@@ -307,7 +308,8 @@ static uint64_t dubious(uint64_t *random)
 /* On memory of exactly the size: a byte too far is seen by the sanitizer. */
 static void test_any_bytes_are_survived(void)
 {
-    const struct shmc_span span = {.base = fake.data.base, .size = FAKE_BYTES};
+    const struct shmc_span span = {.base = fake.data.base, .size = FAKE_BYTES,
+                                    .first = SHMC_RING_OFFSET};
     uint64_t random = test_random_state(5), loaded = 0;
 
     for (unsigned round = 0; round < 2000; round++) {

@@ -4,6 +4,8 @@
  *
  * The span is malloc'ed memory of exactly its size, so that a sanitizer sees one byte too many.
  */
+#include <sys/mman.h>
+
 #include "core_fixture.h"
 
 #define LENGTHS 41u
@@ -129,7 +131,7 @@ static shmc_word string_at_the_end(struct shmc_span *span, const uint8_t *bytes,
     memset(memory, 0, SHMC_RING_OFFSET + size);
     memcpy(memory + SHMC_RING_OFFSET, &length, 4);
     memcpy(memory + SHMC_RING_OFFSET + 4, bytes, length);
-    *span = (struct shmc_span){memory, SHMC_RING_OFFSET + size};
+    *span = (struct shmc_span){memory, SHMC_RING_OFFSET + size, SHMC_RING_OFFSET};
     return SHMC_RING_OFFSET | SHMC_TAG_STRING;
 }
 
@@ -374,7 +376,7 @@ static void plant_node(uint8_t *memory)
 static void test_garbage_is_never_read_outside(void)
 {
     uint8_t *memory = exact(SPAN);
-    const struct shmc_span span = {memory, SPAN};
+    const struct shmc_span span = {memory, SPAN, SHMC_RING_OFFSET};
 
     memset(memory, 0, SPAN);
     for (unsigned round = 0; round < 3000; round++) {
@@ -392,6 +394,26 @@ static void test_garbage_is_never_read_outside(void)
     free(memory);
 }
 
+/* The ring may have no memory: words that are none any more may lead there, also from a block. */
+static void test_nothing_is_read_before_the_blocks(void)
+{
+    const size_t page = SHMC_RING_OFFSET;
+    uint8_t *memory =
+        mmap(NULL, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const struct shmc_span span = {memory, 3 * page, 2 * page};
+
+    CHECK(memory != MAP_FAILED);
+    CHECK_EQUAL(0, mprotect(memory + page, page, PROT_NONE));
+    for (shmc_offset at = page; at < 2 * page; at += 8) {
+        memcpy(memory + 2 * page, &at, 8); /* a shape, a length, a count */
+        for (unsigned tag = 0; tag < 8; tag++) {
+            read_as_everything(&span, at | tag);
+            read_as_everything(&span, (2 * page) | tag);
+        }
+    }
+    munmap(memory, 3 * page);
+}
+
 int main(void)
 {
     test_start("test_value");
@@ -404,5 +426,6 @@ int main(void)
     test_every_code_point();
     test_escapes_keep_the_order_and_come_back();
     test_garbage_is_never_read_outside();
+    test_nothing_is_read_before_the_blocks();
     return 0;
 }

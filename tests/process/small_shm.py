@@ -10,14 +10,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from workers import PATIENCE, Worker, eventually
 
 import shmcache
-from shmcache.errors import CacheFull
+from shmcache.errors import CacheFull, StaleObjectError
 from shmcache.testing import ApiServer
 
 SHM = "/dev/shm"  # noqa: S108
@@ -129,6 +129,46 @@ def test_what_fits_is_served_and_more_when_there_is_room() -> None:
     assert [] == os.listdir(SHM), os.listdir(SHM)
 
 
+def look_late(pipe: Any, name: str) -> None:
+    """Another process, which looks into its views only when it is told to."""
+    with shmcache.attach(name) as cache:
+        views = list(cache["pods"]["prod/big"]["items"])
+        pipe.send(len(views))
+        pipe.recv()
+        seen = set()
+        for view in views:
+            try:
+                seen.add(view["k3"])
+            except StaleObjectError:
+                seen.add("stale")
+        pipe.send(seen)
+        pipe.recv()
+
+
+def test_a_revoked_view_leads_nowhere_where_there_is_no_memory() -> None:
+    """What was an object is the count of a list by now, which as an offset is one of the ring."""
+    resize("48m")
+    filler = Path(SHM, "filler")
+    with shmcache.Writer(
+        "late", ["pods"], seats=4, arena_max="64MiB", garbage_max="64KiB"
+    ) as writer:
+        objects = [{f"k{key}": 40 * number + key for key in range(30)} for number in range(20_000)]
+        writer.put("pods", "prod/big", {"items": objects})
+        with Worker("fork", look_late, "late") as reader:
+            assert len(objects) == reader.hear()
+            writer.delete("pods", "prod/big")
+            for number in range(400):
+                writer.put("pods", f"prod/{number % 8}", {"l": [number] * (80_000 + number)})
+            with filler.open("wb") as file, suppress(OSError):
+                while True:
+                    file.write(bytes(1 << 16))
+                    file.flush()
+            assert {"stale"} == reader.ask("look")
+        filler.unlink()
+    resize("1m")
+    assert [] == os.listdir(SHM), os.listdir(SHM)
+
+
 # ---- the reflector -----------------------------------------------------------------------------
 
 
@@ -192,6 +232,7 @@ if __name__ == "__main__":
     test_a_ring_without_room_stays_narrow_and_tells_all_the_same()
     test_what_fits_is_served_and_more_when_there_is_room()
     resize("1m")
+    test_a_revoked_view_leads_nowhere_where_there_is_no_memory()
     with ApiServer(seed=1) as started:
         test_a_reflector_without_room_to_begin_says_so_and_ends(started)
         test_a_reflector_goes_on_when_there_is_room_again(started)

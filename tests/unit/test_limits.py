@@ -180,6 +180,42 @@ def test_g43_a_cache_that_may_not_even_begin_leaves_nothing(name: str, group: Gr
     shmcache.Writer(name, ["pods"]).close()
 
 
+def test_a_ring_that_may_not_grow_is_blamed_for_nothing(name: str, group: Group) -> None:
+    group.says("max", 0)
+    with shmcache.Writer(name, ["pods"], arena_max="8MiB", ring_bytes=200_000) as writer:
+        stored, full = fill(writer)
+        assert "arena_max = 8 MiB" in str(full)
+        group.says(64 * MIB, 64 * MIB)
+        for key in list(stored)[:100]:
+            writer.delete("pods", key)
+        for number in range(9):  # the window lets go of what was deleted
+            writer.put("pods", "small", {"n": number})
+        with writer.batch():  # more than the ring has memory for
+            for number in range(600):
+                writer.put("pods", f"small{number}", {"n": number})
+        assert 1 == writer.stats()["relists"]
+        with pytest.raises(CacheFull, match="arena_max = 8 MiB"):
+            writer.put("pods", "large", {"text": "x" * 7_000_000})
+        writer.check()
+
+
+def test_a_short_ring_has_its_memory_from_the_start(name: str, group: Group) -> None:
+    group.says("max", 0)
+    options: Any = {"arena_max": "64MiB", "ring_slots": 16384, "ring_bytes": "1MiB"}
+    with shmcache.Writer(name, ["pods"], **options) as writer:
+        writer.put("pods", "large", {"text": "x" * 6_000_000})
+        for number in range(4):  # which the window lets go of: room for what follows
+            writer.put("pods", "large", {"text": f"{number}" * 700_000})
+        for number in range(10):
+            writer.put("pods", "small", {"n": number})
+        group.says(64 * MIB, 64 * MIB)
+        head = writer.stats()["head"]
+        with writer.batch():
+            for number in range(600):
+                writer.put("pods", f"small{number}", {"n": number})
+        assert (head + 600, 0) == (writer.stats()["head"], writer.stats()["relists"])
+
+
 def test_an_arena_that_is_full_is_not_blamed_on_the_group(name: str, group: Group) -> None:
     group.says(64 * MIB, 40 * MIB)
     with shmcache.Writer(name, ["pods"], arena_max="5MiB", ring_slots=64) as writer:

@@ -253,10 +253,20 @@ static int advance_scan(struct shmc_delivered *self, shmc_pyroot *root, struct c
     return 0;
 }
 
+int shmc_delivered_along(struct shmc_delivered *self, const shmc_pyroot *root)
+{
+    struct changes changes; /* large, and used up to its count only */
+
+    shmc_pybytes_init(&changes.bytes);
+    const int result = advance_ring(self, root, &changes);
+    shmc_pybytes_free(&changes.bytes);
+    return result;
+}
+
 PyObject *shmc_delivered_advance(PyObject *object, PyObject *args)
 {
     struct shmc_delivered *self = (struct shmc_delivered *)object;
-    struct changes changes = {.count = 0};
+    struct changes changes;
     PyObject *root;
     uint64_t resource;
 

@@ -332,6 +332,10 @@ static PyObject *delivered_bytes(PyObject *object, void *Py_UNUSED(unused))
 static PyMethodDef delivered_methods[] = {
     {"advance", shmc_delivered_advance, METH_VARARGS,
      "advance(root, id): to the state of this root, along the ring if it leads there."},
+    {"follow", (PyCFunction)(void (*)(void))shmc_delivered_follow, METH_FASTCALL,
+     "follow(reader, position, who, max, ended): advances to the latest root and takes deltas from\n"
+     "a position on: (root, deltas, offset, the position behind them). None: it takes more than\n"
+     "that, or more than so many ended lives are kept."},
     {"difference", (PyCFunction)(void (*)(void))delivered_difference, METH_VARARGS | METH_KEYWORDS,
      "difference(since, mark=-1, first=0, last=2**64-1, after=None, upto=None): a sorted list of\n"
      "(key, alive, told, uid, version), what a registration at `since` may have to be told."},

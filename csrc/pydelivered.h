@@ -3,6 +3,7 @@
  *
  *   pylives.c      the map: lives by key
  *   pyadvance.c    the map to the state of a root, along the ring or by a whole tree
+ *   pyfollow.c     that, and what comes next for one registration, in one call
  *   pydelivered.c  what is asked of it: differences, marks, forgetting; the invariants
  */
 #ifndef SHMC_PYDELIVERED_H
@@ -104,7 +105,10 @@ void shmc_life_end(struct shmc_lives *self, struct shmc_life *life, uint64_t sta
 /* Forgets an ended life; another one may stand at its place then. */
 void shmc_life_drop(struct shmc_lives *self, uint64_t place);
 
-/* advance(root, id), the method. */
+/* The map to a root of its instance. 1: it is there, 0: the ring does not lead there, -1. */
+int shmc_delivered_along(struct shmc_delivered *self, const shmc_pyroot *root);
+/* advance(root, id), follow(reader, position, who, max, ended): the methods. */
 PyObject *shmc_delivered_advance(PyObject *object, PyObject *args);
+PyObject *shmc_delivered_follow(PyObject *object, PyObject *const *args, Py_ssize_t count);
 
 #endif

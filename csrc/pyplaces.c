@@ -13,11 +13,6 @@
 
 enum { WHO, POSITION, BUSY, TAKEN, LAPPED, ARGUMENTS };
 
-struct shmc_pyplace {
-    uint64_t who, position;
-    bool busy;
-};
-
 static struct shmc_pyplace *find(const shmc_pyreader *self, uint64_t who)
 {
     for (size_t i = 0; i < self->place_count; i++) {
@@ -55,6 +50,25 @@ static void show(const shmc_pyreader *self, uint64_t taken, uint64_t lapped)
     shmc_reader_report(self->reader, (busy != 0 ? first_busy : first) + 1, busy, taken, lapped);
 }
 
+int shmc_pyplace_note(shmc_pyreader *self, const struct shmc_pyplace *now, uint64_t taken,
+                      uint64_t lapped)
+{
+    struct shmc_pyplace *place = find(self, now->who);
+
+    if (place != NULL && place->position == now->position && place->busy == now->busy &&
+        taken == 0 && lapped == 0)
+        return 0;
+    if (place == NULL)
+        place = add(self);
+    if (place == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    *place = *now;
+    show(self, taken, lapped);
+    return 0;
+}
+
 /* note(who, position, busy, taken, lapped): positions below 0 count as 0. */
 PyObject *shmc_pyreader_note(PyObject *object, PyObject *const *args, Py_ssize_t count)
 {
@@ -77,16 +91,8 @@ PyObject *shmc_pyreader_note(PyObject *object, PyObject *const *args, Py_ssize_t
         .position = words[POSITION] > 0 ? (uint64_t)words[POSITION] : 0,
         .busy = words[BUSY] != 0,
     };
-    struct shmc_pyplace *place = find(self, now.who);
-    if (place != NULL && place->position == now.position && place->busy == now.busy &&
-        words[TAKEN] == 0 && words[LAPPED] == 0)
-        Py_RETURN_NONE;
-    if (place == NULL)
-        place = add(self);
-    if (place == NULL)
-        return PyErr_NoMemory();
-    *place = now;
-    show(self, (uint64_t)words[TAKEN], (uint64_t)words[LAPPED]);
+    if (shmc_pyplace_note(self, &now, (uint64_t)words[TAKEN], (uint64_t)words[LAPPED]) < 0)
+        return NULL;
     Py_RETURN_NONE;
 }
 

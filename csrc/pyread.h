@@ -44,6 +44,9 @@ void shmc_pyreader_release(shmc_pyreader *self);
 /* Gives the handle back if it is closed and nobody uses it any more. May run on_idle. */
 void shmc_pyreader_settle(shmc_pyreader *self);
 
+/* The latest generation, with a pin of its own: for who shows it to Python. New reference; NULL
+ * with ClosedError, ForkedError or CorruptSegment set. */
+shmc_pyroot *shmc_pyreader_pin(shmc_pyreader *self);
 void shmc_pyroot_dealloc(PyObject *object);
 /* A new reference for Python, which does not drop it by shmc_pyroot_drop(): the root gets a pin
  * of its own if it has the quick one. */
@@ -199,6 +202,16 @@ PyObject *shmc_pyiter_new(shmc_pyroot *root, const struct shmc_pyrecord *record,
 /* ---- pywait.c ------------------------------------------------------------------------------- */
 
 PyObject *shmc_pyreader_wait(PyObject *self, PyObject *const *args, Py_ssize_t count);
+
+/* ---- pyplaces.c ----------------------------------------------------------------------------- */
+
+struct shmc_pyplace {
+    uint64_t who, position;
+    bool busy;
+};
+/* -1 with MemoryError set. */
+int shmc_pyplace_note(shmc_pyreader *self, const struct shmc_pyplace *now, uint64_t taken,
+                      uint64_t lapped);
 PyObject *shmc_pyreader_note(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *shmc_pyreader_forget(PyObject *self, PyObject *who);
 
@@ -218,6 +231,10 @@ int shmc_pydelta_init(PyObject *module);
 /* (i, n) or None: the hashes of that shard, both bounds inclusive. -1 with an exception set. */
 int shmc_pyshard_range(PyObject *shard, uint64_t *first, uint64_t *last);
 
+/* A list of up to `max` deltas of one resource from *cursor on, which moves behind them. NULL with
+ * an exception set, Lapped among them. */
+PyObject *shmc_pyroot_deltas(shmc_pyroot *root, uint64_t resource, uint64_t max,
+                             uint64_t *cursor);
 PyObject *shmc_pyroot_take(PyObject *self, PyObject *args, PyObject *kwargs);
 PyObject *shmc_pyreader_take(PyObject *self, PyObject *args, PyObject *kwargs);
 

@@ -242,12 +242,15 @@ static void reader_dealloc(PyObject *object)
     Py_TYPE(self)->tp_free(self);
 }
 
-/* One that Python holds on to: with a pin of its own, so that the current one can rest. */
-static PyObject *reader_root(PyObject *object, PyObject *Py_UNUSED(unused))
+/* So that the current one can rest. */
+shmc_pyroot *shmc_pyreader_pin(shmc_pyreader *self)
 {
-    shmc_pyreader *self = (shmc_pyreader *)object;
+    return usable(self) < 0 ? NULL : root_new(self, shmc_pin);
+}
 
-    return usable(self) < 0 ? NULL : (PyObject *)root_new(self, shmc_pin);
+static PyObject *reader_root(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    return (PyObject *)shmc_pyreader_pin((shmc_pyreader *)self);
 }
 
 static PyObject *reader_drop(PyObject *self, PyObject *Py_UNUSED(unused))

@@ -200,6 +200,19 @@ static PyObject *take(shmc_pyroot *root, const struct request *request, uint64_t
     return list;
 }
 
+PyObject *shmc_pyroot_deltas(shmc_pyroot *root, uint64_t resource, uint64_t max,
+                             uint64_t *cursor)
+{
+    struct request request = {
+        .cursor = *cursor,
+        .max = (size_t)max,
+        .filter = {.last = UINT64_MAX, .by_resource = true},
+    };
+
+    request.filter.resources[resource / 64] = UINT64_C(1) << (resource % 64);
+    return take(root, &request, cursor);
+}
+
 PyObject *shmc_pyroot_take(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     struct request request;

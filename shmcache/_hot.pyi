@@ -71,6 +71,9 @@ class Where:
 @final
 class Delivered:
     def advance(self, root: Root, id: int, /) -> None: ...
+    def follow(
+        self, reader: Reader, position: int, who: int, max: int, ended: int, /
+    ) -> tuple[Root, list[Delta], int, int] | None: ...
     def difference(
         self,
         since: int,

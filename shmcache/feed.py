@@ -18,7 +18,7 @@ from shmcache.tombstone import Tombstone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from typing import Any
 
     from shmcache import _hot
@@ -104,20 +104,32 @@ class Feed:
 
     def drain(self) -> Iterator[Told]:
         """All there is to be told now. What was yielded last counts as told at the next step."""
-        while True:
+        there = False
+        while not there:
             try:
-                batch = self.known.take(self)
-                self.root = batch.root
-                self._note(batch, batch.deltas)
-                if batch.deltas is None:
-                    yield from self._difference(batch)
-                elif batch.deltas:
-                    yield from (self._deltas if self._plain else self._selected)(batch)
-                if self.pieces is None and batch.end == batch.head:
-                    self._reached(batch)
-                    return
+                found = self.known.follow(self)
+                if found is None:
+                    there = yield from self._look()
+                else:
+                    root, deltas, offset, end = found
+                    self.root = root
+                    yield from self._along(deltas, offset, end)
+                    there = self._reached(root, offset, end, root.head + offset)
             except StaleObjectError:
                 continue  # the writer needed the memory: the same again, from the latest state
+
+    def _look(self) -> Generator[Told, None, bool]:
+        """What one look finds; whether that is all."""
+        batch = self.known.take(self)
+        self.root = batch.root
+        self._note(batch.root.reader, batch.offset, batch.deltas)
+        if batch.deltas is None:
+            yield from self._difference(batch)
+        else:
+            yield from self._along(batch.deltas, batch.offset, batch.end)
+        if self.pieces is None and batch.end == batch.head:
+            self._note_whole(batch)
+        return self._reached(batch.root, batch.offset, batch.end, batch.head)
 
     def revoked(self) -> bool:
         """Whether what was yielded last cannot be read any more: the writer needed its memory."""
@@ -127,17 +139,20 @@ class Feed:
         """Lets go of what was yielded last: a sleeper holds nothing back."""
         self.root = None
 
-    def _reached(self, batch: Batch) -> None:
-        self.position = batch.end
-        self.generation, self.reader = batch.root.generation, batch.root.reader
-        self._note_whole(batch)
+    def _reached(self, root: _hot.Root, offset: int, end: int, head: int) -> bool:
+        """Whether it was told all there is."""
+        if self.pieces is not None or end != head:
+            return False
+        self.position = end
+        self.generation, self.reader = root.generation, root.reader
         self.synced = self._whole
-        self._note(batch, [])
+        self._note(root.reader, offset, [])
+        return True
 
-    def _note(self, batch: Batch, deltas: list[_hot.Delta] | None) -> None:
+    def _note(self, reader: _hot.Reader, offset: int, deltas: list[_hot.Delta] | None) -> None:
         """On the seat, for display: where it is, and whether there is something to do."""
-        self._noted_on = batch.root.reader
-        place = self.position - batch.offset
+        self._noted_on = reader
+        place = self.position - offset
         busy = deltas is None or bool(deltas)
         self._noted_on.note(id(self), place, busy, len(deltas or ()), 0)
 
@@ -151,10 +166,13 @@ class Feed:
 
     # ---- along the ring --------------------------------------------------------------------------
 
-    def _deltas(self, batch: Batch) -> Iterator[Told]:
+    def _along(self, deltas: list[_hot.Delta], offset: int, end: int) -> Iterator[Told]:
+        return (self._deltas if self._plain else self._selected)(deltas, offset, end)
+
+    def _deltas(self, deltas: list[_hot.Delta], offset: int, end: int) -> Iterator[Told]:
         """For who wants everything."""
-        behind = batch.offset + 1
-        for delta in batch.deltas or ():
+        behind = offset + 1
+        for delta in deltas:
             kind = delta.kind
             if kind == "MODIFIED":
                 if delta.recreated:
@@ -166,10 +184,10 @@ class Feed:
             elif kind == "DELETED":
                 yield DELETE, delta, delta.old, None, delta.unknown_final_state
             else:
-                self._lapse(delta.number + batch.offset)
+                self._lapse(delta.number + offset)
                 return
             self.position = delta.number + behind
-        self.position = batch.end
+        self.position = end
 
     def _recreated(self, delta: _hot.Delta) -> Iterator[Told]:
         old, new = delta.old, delta.new
@@ -194,13 +212,13 @@ class Feed:
                 return False
         return self._match is None or self._match(obj)
 
-    def _selected(self, batch: Batch) -> Iterator[Told]:
+    def _selected(self, deltas: list[_hot.Delta], offset: int, end: int) -> Iterator[Told]:
         """For who wants some: what enters the selection is added, what leaves it deleted."""
-        for delta in batch.deltas or ():
+        for delta in deltas:
             if delta.kind == "RELIST":
-                self._lapse(delta.number + batch.offset)
+                self._lapse(delta.number + offset)
                 return
-            position = delta.number + batch.offset
+            position = delta.number + offset
             key = str(delta.key)
             if self._prefix is None or key.startswith(self._prefix):
                 if delta.recreated:
@@ -209,7 +227,7 @@ class Feed:
                 else:
                     yield from self._transition(delta, key, position + 1)
             self.position = position + 1
-        self.position = batch.end
+        self.position = end
 
     def _transition(self, delta: _hot.Delta, key: str, position: int) -> Iterator[Told]:
         old, new = delta.old, delta.new

@@ -103,6 +103,20 @@ class Known:
                 self._trim(root.tail + batch.offset)
             return batch
 
+    def follow(self, feed: Feed) -> tuple[_hot.Root, list[_hot.Delta], int, int] | None:
+        """take() in one call, for who was told all there was, of all shards, and goes on behind it.
+
+        The root, deltas, offset and end, as in a Batch; noted on the seat. None: see take().
+        """
+        reader = feed.reader
+        if reader is None or feed.pieces is not None or not feed.synced or feed.shard is not None:
+            return None
+        with self._lock:
+            found = self.map.follow(reader, feed.position, id(feed), BATCH, self._trim_at)
+            if found is not None:
+                feed.end = found[3]
+            return found
+
     def enter(self, root: _hot.Root, record: int) -> int:
         """The map at a root's state; what positions are more than the numbers of deltas there."""
         with self._lock:

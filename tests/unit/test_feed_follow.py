@@ -1,0 +1,206 @@
+"""Invariant tested: what one call finds for a registration that goes on (Delivered.follow) is what
+the steps of Known.take() would, or None; whoever is not as usual is told by those.
+
+That histories stay legal whichever of the two is taken is the model's (model/test_feeds.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import shmcache
+from shmcache import _hot
+from shmcache.feed import ADD, DELETE, UPDATE, Feed
+from shmcache.known import KnownResources
+from shmcache.observing import observe
+
+MANY = 1_000_000
+
+
+def pod(name: str, version: int, uid: str | None = None) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "prod", "uid": uid or f"uid-of-{name}"}
+    return {"metadata": metadata | {"resourceVersion": str(version)}}
+
+
+def told(feed: Feed) -> list[tuple[int, str]]:
+    found = [(kind, str(keyed.key)) for kind, keyed, *_ in feed.drain()]
+    feed.rest()
+    return found
+
+
+@pytest.fixture
+def feed(writer: shmcache.Writer, cache: shmcache.Cache) -> Iterator[Feed]:
+    """One that was told all there is: prod/a."""
+    writer.replace("pods", [pod("a", 1)])
+    known, mark = KnownResources(cache).find("pods", marked=False)
+    feed = Feed(known, mark)
+    assert told(feed) == [(ADD, "prod/a")]
+    assert feed.synced
+    yield feed
+    feed.close()
+
+
+def follow(feed: Feed, most: int = MANY, ended: int = MANY) -> Any:
+    assert feed.reader is not None
+    return feed.known.map.follow(feed.reader, feed.position, id(feed), most, ended)
+
+
+def test_who_goes_on_needs_one_call(
+    writer: shmcache.Writer, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take(*_: object) -> None:
+        raise AssertionError("there was nothing unusual")
+
+    monkeypatch.setattr(type(feed.known), "take", take)
+    writer.apply("pods", [pod("b", 2)])
+    writer.apply("nodes", [pod("n", 3)])
+    writer.apply("pods", [pod("a", 4)])
+    writer.apply("pods", [pod("a", 5, "another")])
+    writer.delete("pods", "prod/b")
+    assert told(feed) == [
+        (ADD, "prod/b"),
+        (UPDATE, "prod/a"),
+        (DELETE, "prod/a"),
+        (ADD, "prod/a"),
+        (DELETE, "prod/b"),
+    ]
+    assert told(feed) == []
+    assert len(feed.known.map) == 1
+
+
+def test_it_gives_the_root_the_deltas_and_where_they_end(
+    writer: shmcache.Writer, cache: shmcache.Cache, feed: Feed
+) -> None:
+    roots = cache.reader.roots
+    writer.apply("pods", [pod("a", 2)])
+    writer.apply("pods", [pod("b", 3)])
+    found = follow(feed, most=1)
+    assert found is not None
+    root, deltas, offset, end = found
+    assert root.generation == cache.latest
+    assert [delta.key for delta in deltas] == ["prod/a"]
+    assert (offset, end) == (feed.known.map.offset, feed.position + 1)
+    assert feed.known.map.position == root.head + offset
+    del found, root, deltas
+    assert cache.reader.roots == roots
+    assert told(feed) == [(UPDATE, "prod/a"), (ADD, "prod/b")]  # it was not told of them before
+
+
+def test_where_it_is_stands_on_the_seat(
+    writer: shmcache.Writer, cache: shmcache.Cache, feed: Feed
+) -> None:
+    def shown() -> tuple[int | None, int]:
+        [worker] = [worker for worker in observe(cache).workers if worker.own]
+        return worker.lag, worker.busy
+
+    writer.apply("pods", [pod("a", 2), pod("b", 3)])
+    stream = feed.drain()
+    next(stream)
+    assert shown() == (2, 1)
+    assert [(ADD, "prod/b")] == [(kind, keyed.key) for kind, keyed, *_ in stream]
+    assert shown() == (0, 0)
+
+
+def test_registrations_that_stand_elsewhere_are_told_their_own(
+    writer: shmcache.Writer, feed: Feed
+) -> None:
+    other = Feed(feed.known)
+    assert told(other) == [(ADD, "prod/a")]
+    writer.apply("pods", [pod("a", 2)])
+    assert told(feed) == [(UPDATE, "prod/a")]
+    writer.apply("pods", [pod("b", 3)])
+    assert told(other) == [(UPDATE, "prod/a"), (ADD, "prod/b")]
+    assert told(feed) == [(ADD, "prod/b")]
+    other.close()
+
+
+# ---- what is left to take() ----------------------------------------------------------------------
+
+
+def test_a_ring_that_does_not_lead_on_is_not_followed(writer: shmcache.Writer, feed: Feed) -> None:
+    writer.apply("pods", [pod("b", 2)])
+    writer.drop_window()
+    assert follow(feed) is None
+    assert told(feed) == [(ADD, "prod/b")]
+    assert feed.lapses == 1
+    many = [pod(f"{number:04}", number) for number in range(2000)]
+    writer.replace("pods", many)  # more than the ring has: a RELIST mark
+    assert follow(feed) is None
+    assert len(told(feed)) == 2 + 2000
+    assert feed.lapses == 2
+
+
+def test_too_many_ended_lives_are_not_followed(writer: shmcache.Writer, feed: Feed) -> None:
+    """Or nobody would forget them."""
+    for number in range(500):
+        writer.apply("pods", [pod("b", number)])
+        writer.delete("pods", "prod/b")
+        assert told(feed) == [(ADD, "prod/b"), (DELETE, "prod/b")]
+    assert feed.known.map.ended < 200
+    writer.apply("pods", [pod("b", 1000)])
+    writer.delete("pods", "prod/b")
+    assert follow(feed, ended=feed.known.map.ended) is not None
+    assert follow(feed, ended=feed.known.map.ended - 1) is None
+
+
+def test_shards_are_not_followed(writer: shmcache.Writer, feed: Feed) -> None:
+    halves = [Feed(feed.known, shard=(number, 2)) for number in range(2)]
+    assert sorted(told(halves[0]) + told(halves[1])) == [(ADD, "prod/a")]
+    writer.apply("pods", [pod(name, 2, f"{name} is its uid") for name in "bcdefgh"])
+    shares = [told(half) for half in halves]
+    assert all(shares)
+    assert sorted(shares[0] + shares[1]) == [(ADD, f"prod/{name}") for name in "bcdefgh"]
+    for half in halves:
+        assert half.known.follow(half) is None
+        half.close()
+
+
+def test_a_reader_that_is_spent_or_closed_is_not_followed(name: str) -> None:
+    with shmcache.Writer(name, ["pods"]) as writer:
+        writer.replace("pods", [pod("a", 1)])
+        cache = shmcache.attach(name)
+        known, mark = KnownResources(cache).find("pods", marked=False)
+        feed = Feed(known, mark)
+        assert told(feed) == [(ADD, "prod/a")]
+        assert follow(feed) is not None
+    assert follow(feed) is None
+    with shmcache.Writer(name, ["nodes", "pods"]) as writer:
+        writer.replace("pods", [pod("b", 2)])
+        assert follow(feed) is None
+        assert told(feed) == [(DELETE, "prod/a"), (ADD, "prod/b")]
+        assert follow(feed) is not None
+        reader = feed.reader
+        assert reader is not None
+        cache.close()
+        assert known.map.follow(reader, feed.position, id(feed), MANY, MANY) is None
+        with pytest.raises(shmcache.ClosedError):
+            told(feed)
+
+
+def test_a_map_of_nothing_or_of_another_instance_is_not_followed(
+    cache: shmcache.Cache, feed: Feed
+) -> None:
+    fresh = _hot.Delivered()
+    assert fresh.follow(cache.reader, 0, 0, MANY, MANY) is None
+    assert feed.known.map.follow(cache.reader, 0, 0, MANY, MANY) is None  # before its offset
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((), TypeError),
+        ((None, 0, 0, 1, 0), TypeError),
+        (("reader", "0", 0, 1, 0), TypeError),
+        (("reader", 0, 0, 0, 0), ValueError),
+        (("reader", -1, 0, 1, 0), (ValueError, OverflowError)),
+    ],
+)
+def test_arguments_are_looked_at(
+    cache: shmcache.Cache, arguments: tuple[Any, ...], error: type[Exception]
+) -> None:
+    given: list[Any] = [cache.reader if one == "reader" else one for one in arguments]
+    with pytest.raises(error):
+        _hot.Delivered().follow(*given)

@@ -18,10 +18,11 @@ from shmcache.relay import Relay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from contextvars import Context
     from typing import Any, Literal
 
+    from shmcache import _hot
     from shmcache.feed import Feed, Keyed, Told
     from shmcache.informer import Informer
     from shmcache.reader import Cache
@@ -65,6 +66,8 @@ class Event:
 class Sleep(asyncio.Future[None]):
     """A sleep whose task goes on within the callback that ends it, not a turn of the loop later."""
 
+    seen = 0
+    """The generation that its sleeper looked at before."""
     _goes_on: tuple[Callable[[Sleep], object], Context | None] | None = None
 
     def add_done_callback(
@@ -117,7 +120,7 @@ class Bell:
         self._loop = asyncio.get_running_loop()
         self.waiting: set[Sleep] = set()
         self._relay: Relay | None = None
-        self._reader: object = None
+        self._reader: _hot.Reader | None = None
 
     def _listen(self) -> None:
         """A relay on the instance that is read now."""
@@ -130,9 +133,20 @@ class Bell:
         self._loop.add_reader(self._relay.fd, self._ring)
 
     def _ring(self) -> None:
-        if self._relay is not None:
-            self._relay.clear()
-        self.ring()
+        relay = self._relay
+        self.ring()  # first: they need not wait for a system call
+        if relay is None or relay is not self._relay:
+            return
+        relay.clear()
+        if self._missed():
+            self._loop.call_soon(self.ring)
+
+    def _missed(self) -> bool:
+        """Whether what was cleared may have been for who looked before, and sleeps by now."""
+        reader = self._reader
+        if reader is None or reader.closed:
+            return False  # Informer.stop() rings
+        return reader.spent or any(sleep.seen != reader.latest for sleep in self.waiting)
 
     def ring(self) -> None:
         """Lets everybody look. In a callback of the loop."""
@@ -145,25 +159,33 @@ class Bell:
                 self.waiting |= waiting
                 self._loop.call_soon(self.ring)
 
-    async def wait(self, feed: Feed, timeout: float | None) -> None:
-        """Sleeps until there may be something for a feed, or the time is over."""
+    def sleep(self, feed: Feed, timeout: float | None = None) -> Awaitable[None] | None:
+        """Ends when there may be something for a feed; None: there may be already.
+
+        The time counts between two writers only: see wait().
+        """
         reader = feed.reader
         if reader is None or reader is not self._cache.reader:
-            return
+            return None
         if reader.spent:
-            await self._wait_for_successor(reader, timeout)
-            return
+            return self._wait_for_successor(reader, timeout)
         self._listen()
-        future = Sleep(loop=self._loop)
-        self.waiting.add(future)
         if reader.latest != feed.generation:
-            self.waiting.discard(future)
-            return  # published before there was somebody to wake
-        if timeout is None:
-            await future
+            return None  # published before there was somebody to wake
+        sleep = Sleep(loop=self._loop)
+        sleep.seen = feed.generation
+        self.waiting.add(sleep)
+        return sleep
+
+    async def wait(self, feed: Feed, timeout: float | None) -> None:
+        """Sleeps until there may be something for a feed, or the time is over."""
+        sleep = self.sleep(feed, timeout)
+        if timeout is None or not isinstance(sleep, Sleep):
+            if sleep is not None:
+                await sleep
             return
-        await asyncio.wait([future], timeout=timeout)
-        self.waiting.discard(future)
+        await asyncio.wait([sleep], timeout=timeout)
+        self.waiting.discard(sleep)
 
     async def _wait_for_successor(self, reader: Any, timeout: float | None) -> None:
         """Between two writers there is no bell: a thread of the loop sleeps for us."""
@@ -213,7 +235,9 @@ async def events(informer: Informer, wanted: Wanted) -> AsyncIterator[Event]:
             for told in feed.drain():
                 yield Event(told)
             feed.rest()
-            await bell.wait(feed, None)
+            sleep = bell.sleep(feed)
+            if sleep is not None:
+                await sleep
     except ClosedError:
         if not informer.cache.closed:
             raise

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
 import shmcache
-from shmcache.asynchronous import AsyncRegistration, Bell, Event, Sleep
+from shmcache.asynchronous import AsyncRegistration, Bell, Event, Sleep, bell_of
 
 PATIENCE = 60.0
 VARIABLE: ContextVar[str] = ContextVar("VARIABLE")
@@ -210,6 +211,65 @@ def test_iterations_follow_to_the_next_writer(name: str) -> None:
                 event[:2] for event in await following
             ]
         cache.close()
+
+    run(main())
+
+
+def _rings(fd: int) -> int:
+    """How often an eventfd was written since it was read."""
+    with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as file:
+        [count] = [line.split()[1] for line in file if line.startswith("eventfd-count:")]
+    return int(count, 16)
+
+
+async def _unheard(cache: shmcache.Cache, act: Callable[[], object]) -> list[asyncio.Task[None]]:
+    """Two iterations until prod/c. Who is told of prod/b last acts, while the other one sleeps
+    again, and goes on when that has rung: within one callback."""
+    bell, told = bell_of(cache.informer), 0
+
+    async def iterate() -> None:
+        nonlocal told
+        async for event in cache["pods"].events():
+            if event.key == "prod/c":
+                return
+            told += 1
+            if event.key == "prod/b" and told == 4:
+                assert bell._relay is not None
+                before, deadline = _rings(bell._relay.fd), time.monotonic() + PATIENCE
+                act()
+                while _rings(bell._relay.fd) == before:
+                    assert time.monotonic() < deadline
+
+    tasks = [asyncio.create_task(iterate()) for _ in range(2)]
+    while told < 2:
+        await asyncio.sleep(0)
+    return tasks
+
+
+def test_g7_a_ring_that_is_cleared_unheard_is_heard(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    async def main() -> None:
+        writer.apply("pods", [pod("a", 1)])
+        tasks = await _unheard(cache, lambda: writer.apply("pods", [pod("c", 3)]))
+        writer.apply("pods", [pod("b", 2)])
+        await asyncio.gather(*tasks)
+
+    run(main())
+
+
+def test_an_end_that_is_cleared_unheard_is_heard(name: str) -> None:
+    async def main() -> None:
+        first = shmcache.Writer(name, ["pods"])
+        first.apply("pods", [pod("a", 1)])
+        with shmcache.attach(name) as cache:
+            tasks = await _unheard(cache, first.close)
+            first.apply("pods", [pod("b", 2)])
+            while not first.closed:
+                await asyncio.sleep(0)
+            with shmcache.Writer(name, ["pods"]) as second:
+                second.replace("pods", [pod("c", 3)])
+                await asyncio.gather(*tasks)
 
     run(main())
 

@@ -127,6 +127,56 @@ static PyObject *delta_recreated(PyObject *self, void *Py_UNUSED(unused))
     return PyBool_FromLong(((struct shmc_pydelta *)self)->at.flags & SHMC_FLAG_RECREATED);
 }
 
+/* ---- as registrations are told of it -------------------------------------------------------- */
+
+/* The numbers of shmcache.feed. */
+enum told { ADD, UPDATE, DELETE, RECREATE, LAPSE };
+
+static enum told told_as(const struct shmc_delta *at)
+{
+    switch (at->kind) {
+    case SHMC_ADDED:
+        return ADD;
+    case SHMC_MODIFIED:
+        return at->flags & SHMC_FLAG_RECREATED ? RECREATE : UPDATE;
+    case SHMC_DELETED:
+        return DELETE;
+    default:
+        return LAPSE;
+    }
+}
+
+bool shmc_pydelta_usual(const struct shmc_pydelta *self)
+{
+    return told_as(&self->at) <= DELETE;
+}
+
+static PyObject *delta_told(PyObject *self, PyObject *whole)
+{
+    const struct shmc_delta *at = &((struct shmc_pydelta *)self)->at;
+    const enum told what = told_as(at);
+    const bool flag = what == ADD      ? whole == Py_False
+                      : what == DELETE ? (at->flags & SHMC_FLAG_UNKNOWN) != 0
+                                       : false;
+    PyObject *parts[] = {
+        PyLong_FromLong(what),
+        Py_NewRef(self),
+        what == ADD ? Py_NewRef(Py_None) : delta_part(self, OLD),
+        what == DELETE ? Py_NewRef(Py_None) : delta_part(self, NEW),
+        PyBool_FromLong(flag),
+    };
+    const size_t count = sizeof parts / sizeof parts[0];
+    PyObject *told = parts[2] == NULL || parts[3] == NULL ? NULL : PyTuple_New((Py_ssize_t)count);
+
+    for (size_t i = 0; i < count; i++) {
+        if (told != NULL)
+            PyTuple_SET_ITEM(told, (Py_ssize_t)i, parts[i]);
+        else
+            Py_XDECREF(parts[i]);
+    }
+    return told;
+}
+
 static PyObject *delta_repr(PyObject *self)
 {
     const struct shmc_delta *at = &((struct shmc_pydelta *)self)->at;
@@ -144,6 +194,13 @@ static PyObject *delta_repr(PyObject *self)
 }
 
 /* ---- the type ------------------------------------------------------------------------------- */
+
+static PyMethodDef delta_methods[] = {
+    {"told", delta_told, METH_O,
+     "told(whole): (kind, self, old, new, flag), as shmcache.feed tells of it. One call, since who\n"
+     "asks has just been woken."},
+    {NULL, NULL, 0, NULL},
+};
 
 #define AT(field) (offsetof(struct shmc_pydelta, at) + offsetof(struct shmc_delta, field))
 
@@ -177,6 +234,7 @@ PyTypeObject shmc_pydelta_type = {
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .tp_dealloc = delta_dealloc,
     .tp_repr = delta_repr,
+    .tp_methods = delta_methods,
     .tp_members = delta_members,
     .tp_getset = delta_properties,
 };

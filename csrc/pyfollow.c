@@ -4,8 +4,9 @@
  *   reader --pin--> root --> the map to its head --> deltas from a position --> the place noted
  *
  * The way of who was told everything so far and now wakes for one delta or a few. It runs cold,
- * so it is one call. Whatever is not as usual (another instance, a ring that does not lead on, too
- * many ended lives) is None: the steps of Known.take() find out what it is.
+ * so it is one call. Whatever is not as usual (another instance, a ring that does not lead on, a
+ * delta that is told otherwise than by one event, too many ended lives) ends the list, and is None
+ * where it comes first: the steps of Known.take() find out what it is.
  */
 #include "pydelivered.h"
 
@@ -46,6 +47,21 @@ static bool as_usual(const struct shmc_delivered *self, const struct request *re
            request->position >= self->offset;
 }
 
+/* Ends the list before the first delta that is not usual. */
+static int end_at_unusual(PyObject *deltas, uint64_t *cursor)
+{
+    const Py_ssize_t count = PyList_GET_SIZE(deltas);
+
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const struct shmc_pydelta *delta = (struct shmc_pydelta *)PyList_GET_ITEM(deltas, i);
+        if (shmc_pydelta_usual(delta))
+            continue;
+        *cursor = delta->at.number;
+        return PyList_SetSlice(deltas, i, count, NULL);
+    }
+    return 0;
+}
+
 /* The deltas, or NULL; without an exception if the ring does not lead there. */
 static PyObject *take(struct shmc_delivered *self, shmc_pyroot *root,
                       const struct request *request, uint64_t *cursor)
@@ -56,6 +72,10 @@ static PyObject *take(struct shmc_delivered *self, shmc_pyroot *root,
     PyObject *deltas = shmc_pyroot_deltas(root, self->resource, request->max, cursor);
     if (deltas == NULL && PyErr_ExceptionMatches(shmc_hot_lapped))
         PyErr_Clear();
+    if (deltas != NULL && end_at_unusual(deltas, cursor) < 0)
+        Py_CLEAR(deltas);
+    if (deltas != NULL && PyList_GET_SIZE(deltas) == 0 && *cursor != root->at.head)
+        Py_CLEAR(deltas);
     return deltas;
 }
 

@@ -226,6 +226,8 @@ struct shmc_pydelta {
     PyObject *made[SHMC_DELTA_PARTS]; /* NULL: not asked for yet */
 };
 PyObject *shmc_pydelta_new(shmc_pyroot *root, const struct shmc_delta *at);
+/* Told by one event: neither another object under its key, nor a RELIST mark. */
+bool shmc_pydelta_usual(const struct shmc_pydelta *self);
 int shmc_pydelta_init(PyObject *module);
 
 /* (i, n) or None: the hashes of that shard, both bounds inclusive. -1 with an exception set. */

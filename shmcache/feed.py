@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     """Kind, what has the key, old, new, and `initial` of an ADD or `unknown` of a DELETE."""
     Match = Callable[[Any], bool]
 
-ADD, UPDATE, DELETE = range(3)
+ADD, UPDATE, DELETE, _RECREATE = range(4)  # as Delta.told() has them
 REPLAY_PAGE = 256
 KIND_NAMES = ("ADDED", "MODIFIED", "DELETED")
 
@@ -110,11 +110,16 @@ class Feed:
                 found = self.known.follow(self)
                 if found is None:
                     there = yield from self._look()
+                    continue
+                root, deltas, offset, end = found
+                self.root = root
+                if self._plain:
+                    for delta in deltas:
+                        yield delta.told(True)
+                        self.position = delta.number + offset + 1
                 else:
-                    root, deltas, offset, end = found
-                    self.root = root
-                    yield from self._along(deltas, offset, end)
-                    there = self._reached(root, offset, end, root.head + offset)
+                    yield from self._selected(deltas, offset, end)
+                there = self._reached(root, offset, end, root.head + offset)
             except StaleObjectError:
                 continue  # the writer needed the memory: the same again, from the latest state
 
@@ -125,8 +130,10 @@ class Feed:
         self._note(batch.root.reader, batch.offset, batch.deltas)
         if batch.deltas is None:
             yield from self._difference(batch)
+        elif self._plain:
+            yield from self._deltas(batch.deltas, batch.offset, batch.end)
         else:
-            yield from self._along(batch.deltas, batch.offset, batch.end)
+            yield from self._selected(batch.deltas, batch.offset, batch.end)
         if self.pieces is None and batch.end == batch.head:
             self._note_whole(batch)
         return self._reached(batch.root, batch.offset, batch.end, batch.head)
@@ -166,23 +173,15 @@ class Feed:
 
     # ---- along the ring --------------------------------------------------------------------------
 
-    def _along(self, deltas: list[_hot.Delta], offset: int, end: int) -> Iterator[Told]:
-        return (self._deltas if self._plain else self._selected)(deltas, offset, end)
-
     def _deltas(self, deltas: list[_hot.Delta], offset: int, end: int) -> Iterator[Told]:
         """For who wants everything."""
         behind = offset + 1
         for delta in deltas:
-            kind = delta.kind
-            if kind == "MODIFIED":
-                if delta.recreated:
-                    yield from self._recreated(delta)
-                else:
-                    yield UPDATE, delta, delta.old, delta.new, False
-            elif kind == "ADDED":
-                yield ADD, delta, None, delta.new, not self._whole
-            elif kind == "DELETED":
-                yield DELETE, delta, delta.old, None, delta.unknown_final_state
+            told = delta.told(self._whole)
+            if told[0] <= DELETE:
+                yield told
+            elif told[0] == _RECREATE:
+                yield from self._recreated(delta)
             else:
                 self._lapse(delta.number + offset)
                 return

@@ -58,15 +58,8 @@ def test_who_goes_on_needs_one_call(
     writer.apply("pods", [pod("b", 2)])
     writer.apply("nodes", [pod("n", 3)])
     writer.apply("pods", [pod("a", 4)])
-    writer.apply("pods", [pod("a", 5, "another")])
-    writer.delete("pods", "prod/b")
-    assert told(feed) == [
-        (ADD, "prod/b"),
-        (UPDATE, "prod/a"),
-        (DELETE, "prod/a"),
-        (ADD, "prod/a"),
-        (DELETE, "prod/b"),
-    ]
+    writer.delete("pods", "prod/b", unknown=True)
+    assert told(feed) == [(ADD, "prod/b"), (UPDATE, "prod/a"), (DELETE, "prod/b")]
     assert told(feed) == []
     assert len(feed.known.map) == 1
 
@@ -117,6 +110,19 @@ def test_registrations_that_stand_elsewhere_are_told_their_own(
     other.close()
 
 
+def test_a_delta_says_how_it_is_told(writer: shmcache.Writer, feed: Feed) -> None:
+    writer.apply("pods", [pod("b", 2)])
+    writer.apply("pods", [pod("b", 3)])
+    writer.delete("pods", "prod/b")
+    writer.delete("pods", "prod/a", unknown=True)
+    _, deltas, _, _ = follow(feed)
+    for delta in deltas:
+        assert delta.told(True)[1:4] == (delta, delta.old, delta.new)
+    assert [delta.told(True)[0] for delta in deltas] == [ADD, UPDATE, DELETE, DELETE]
+    assert [delta.told(True)[4] for delta in deltas] == [False, False, False, True]
+    assert [delta.told(False)[4] for delta in deltas] == [True, False, False, True]
+
+
 # ---- what is left to take() ----------------------------------------------------------------------
 
 
@@ -131,6 +137,27 @@ def test_a_ring_that_does_not_lead_on_is_not_followed(writer: shmcache.Writer, f
     assert follow(feed) is None
     assert len(told(feed)) == 2 + 2000
     assert feed.lapses == 2
+
+
+def test_a_list_ends_before_another_object_under_its_key(
+    writer: shmcache.Writer, feed: Feed
+) -> None:
+    writer.apply("pods", [pod("b", 2)])
+    writer.apply("nodes", [pod("n", 3)])
+    writer.apply("pods", [pod("a", 4, "another")])
+    writer.delete("pods", "prod/b")
+    root, deltas, offset, end = follow(feed)
+    assert [delta.key for delta in deltas] == ["prod/b"]
+    assert end == root.head + offset - 2
+    assert feed.reader is not None
+    assert feed.known.map.follow(feed.reader, end, id(feed), MANY, MANY) is None
+    del root, deltas
+    assert told(feed) == [
+        (ADD, "prod/b"),
+        (DELETE, "prod/a"),
+        (ADD, "prod/a"),
+        (DELETE, "prod/b"),
+    ]
 
 
 def test_too_many_ended_lives_are_not_followed(writer: shmcache.Writer, feed: Feed) -> None:

@@ -327,10 +327,10 @@ static enum shmc_status publish(struct shmc_writer *writer, uint64_t now_ns)
 
 enum shmc_status shmc_publish(struct shmc_writer *writer, uint64_t now_ns)
 {
-    const uint64_t mask = writer->ring_mask;
+    const uint64_t mask = writer->ring_mask, generation = writer->generation;
     const enum shmc_status status = publish(writer, now_ns);
 
-    if (status != SHMC_OK)
-        writer->ring_mask = mask; /* N5 */
+    if (writer->generation == generation) /* nothing became visible, whatever the reason */
+        writer->ring_mask = mask;         /* N5 */
     return status;
 }

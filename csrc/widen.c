@@ -15,7 +15,8 @@
  *   N4  as long as the wider ring is not published, no slot of the published window is written: the
  *       batch finds places in the wider ring that are none of the window's old ones, or the ring
  *       stays as it is and the batch becomes marks.
- *   N5  a batch that fails leaves the ring as it was, but for memory that nobody uses.
+ *   N5  a batch that fails, or in which nothing becomes visible, leaves the ring as it was, but for
+ *       memory that nobody uses.
  *
  * Ordering: none of its own. Copies are published with the root that says so (P5). Who reads by an
  * older root looks where that says, and tells by the stamps whether the writer came round (R3).
@@ -203,7 +204,8 @@ enum shmc_status shmc_ring_make_room(struct shmc_writer *writer)
     enum shmc_status status = SHMC_OK;
 
     if (writer->ring_mask + 1 == writer->super->ring_slots ||
-        (!needed && writer->ring_wish == 0 && (!full || writer->head < writer->widen_from)))
+        (!needed && (writer->ring_wish == 0 || batch == 0) &&
+         (!full || writer->head < writer->widen_from)))
         return SHMC_OK;
     uint64_t slots = slots_wanted(writer);
     slots = slots > writer->ring_wish ? slots : writer->ring_wish;

@@ -265,7 +265,8 @@ int main(void)
     for (; rings < 10 || test_now_ns() < stop; rings++)
         test_a_ring();
     printf("%" PRIu64 " rings, widened %" PRIu64 " times, %" PRIu64 " batches became marks, %" PRIu64
-           " failed, %" PRIu64 " takeovers, %" PRIu64 " deltas were gone\n",
+           " were undone, %" PRIu64
+           " takeovers, %" PRIu64 " deltas were gone\n",
            rings, widened, marked, failed, taken_over, lapped);
     CHECK(widened > 0 && marked > 0 && failed > 0 && taken_over > 0 && lapped > 0);
     return 0;

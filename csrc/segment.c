@@ -188,7 +188,7 @@ enum shmc_status shmc_segment_fill(const struct shmc_segment *segment, uint64_t 
 
 void shmc_segment_empty(const struct shmc_segment *segment, uint64_t from, uint64_t to)
 {
-    if (segment->fd >= 0)
+    if (segment->fd >= 0 && from < to)
         (void)!fallocate(segment->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
                          (off_t)(to - from));
 }

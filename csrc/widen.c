@@ -4,7 +4,7 @@
  * The place of the whole ring, for as many slots as the settings allow, is kept free in DATA; memory
  * stands behind its first slots only, and each root says how many those are. When the window would
  * have to let go of deltas for want of slots, and not because old versions retain too much, there
- * are twice as many from then on. So a small cache does not carry the ring of a large one.
+ * are twice as many or more from then on. So a small cache does not carry the ring of a large one.
  *
  * Invariants
  *   N1  delta n of a root's window lies in slot n & (slots - 1), the slots being that root's.
@@ -156,6 +156,15 @@ static void copy_slot(struct shmc_writer *writer, uint64_t from, uint64_t to)
     writer->charges[to] = writer->charges[from];
 }
 
+/* Of several steps the first may have got memory. As far as there was none from the start: behind
+ * that the last slots share a large page with the arena. */
+static void give_back(const struct shmc_writer *writer, uint64_t slots)
+{
+    const uint64_t hole = shmc_ring_hole(slots, writer->super->ring_slots);
+
+    shmc_segment_empty(writer->data, ring_end(slots), ring_end(slots) + hole);
+}
+
 /* To so many slots, or more where the batch finds places only there. */
 static enum shmc_status widen(struct shmc_writer *writer, uint64_t slots)
 {
@@ -169,8 +178,8 @@ static enum shmc_status widen(struct shmc_writer *writer, uint64_t slots)
     enum shmc_status status = shmc_segment_fill(writer->data, ring_end(mask + 1), ring_end(slots));
     if (status == SHMC_OK)
         status = begin(writer, slots);
-    if (status != SHMC_OK) { /* of several steps the first may have got memory */
-        shmc_segment_empty(writer->data, ring_end(mask + 1), ring_end(slots));
+    if (status != SHMC_OK) {
+        give_back(writer, mask + 1);
         return status;
     }
     for (uint64_t n = writer->tail; n < writer->head; n++) {

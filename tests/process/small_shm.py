@@ -97,6 +97,19 @@ def test_a_ring_without_room_stays_narrow_and_tells_all_the_same() -> None:
     assert [] == os.listdir(SHM), os.listdir(SHM)
 
 
+def test_what_a_widening_gives_back_ends_where_the_arena_needs_it() -> None:
+    """The last slots of this ring share a large page with the arena, and have memory as it has."""
+    with shmcache.Writer("back", ["pods"], seats=4, ring_slots=32768) as writer:
+        [name] = [each for each in os.listdir(SHM) if each.endswith(".data")]
+        with writer.batch():
+            for number in range(9000):
+                writer.put("pods", "prod/one", {"n": number})
+        assert writer.stats()["relists"] == 1, writer.stats()  # there is no room for 2 MiB
+        hole = (2 << 20) - 4096 - 1024 * 64
+        assert writer.stats()["file_bytes"] - hole == os.stat(f"{SHM}/{name}").st_blocks * 512
+        writer.check()
+
+
 def read(pipe: Any, name: str) -> None:
     """Another process, attached when there was no room left."""
     with shmcache.attach(name) as cache:
@@ -230,6 +243,7 @@ def test_a_reflector_goes_on_when_there_is_room_again(server: ApiServer) -> None
 if __name__ == "__main__":
     test_a_cache_that_does_not_fit_says_so_and_leaves_nothing()
     test_a_ring_without_room_stays_narrow_and_tells_all_the_same()
+    test_what_a_widening_gives_back_ends_where_the_arena_needs_it()
     test_what_fits_is_served_and_more_when_there_is_room()
     resize("1m")
     test_a_revoked_view_leads_nowhere_where_there_is_no_memory()

@@ -31,6 +31,7 @@ PREFIX = f"shmcache-v{LAYOUT_VERSION}-"
 MAX_NAME = 100
 MAX_SIZE = 32 << 30  # of DATA, in this layout
 DIRECTORY_NAME = "cache"  # of the one cache in a directory
+READ_ONLY = "who reads a cache writes to its seats: mount its files for writing, too"
 _ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _HEX = frozenset("0123456789abcdef")
 
@@ -169,6 +170,8 @@ class Place:
             raise SegmentNotFound(f"there is no {self.location.file(name)}") from None
         except OSError as error:
             self._refuse_other_kinds(error, name)
+            if error.errno == 30:  # EROFS
+                raise OSError(30, READ_ONLY, self.location.file(name)) from error
             raise
         try:
             self._check_trust(fd, name, trusted or self.trusted, shared=writable)

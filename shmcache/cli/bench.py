@@ -154,7 +154,8 @@ def show(found: Found, out: IO[str]) -> None:
         ours, peer = worker[key] * unit, dicts[key] * unit
         print(f"{label:28} {ours:>11.3g} {kind} {peer:>13.3g} {kind}", file=out)
     saved = 1 - shared / (workers * dicts["private"]) if dicts["private"] else 0.0
-    print(f"\nWith {workers} workers: {saved:.0%} of the memory saved.", file=out)
+    what = f"{saved:.0%} of the memory" if saved >= 0.005 else "no memory"
+    print(f"\nWith {workers} workers: {what} saved.", file=out)
 
 
 def _size(size: float) -> str:

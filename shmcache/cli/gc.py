@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 HELP = "Removes caches that crashed and that nobody reads; never what lives."
 _FILE = re.compile(
     r"(shmcache-v\d+-(?P<name>[A-Za-z0-9][\w.-]*?))"
-    r"\.(lock|cache|[0-9a-f]{16}\.(?:data|seats|next)|[^.]+\.(?:queue|newqueue))"
+    r"(?:\.(?:lock|cache|[0-9a-f]{16}\.(?:data|seats|next)|[^.]+\.(?:queue|newqueue))|@.+\.board)"
 )
-_LOCKS = 1024 + 16  # bytes of a file that may be locked: a seat's each, and those of queues
+_LOCKS = 1024 + 16  # bytes of a file that may be locked: a seat's each, those of queues and boards
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,7 +115,7 @@ def _lock_writer(location: Directory, stem: str) -> int | None:
 
 def _why_kept(location: Directory, files: list[str], older: float) -> str:
     for file in files:
-        if file.endswith((".seats", ".queue")):
+        if file.endswith((".seats", ".queue", ".board")):
             count = _holders(location, file)
             if count:
                 who = "1 process uses" if count == 1 else f"{count} processes use"

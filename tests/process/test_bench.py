@@ -64,7 +64,8 @@ def test_the_table_says_what_is_saved() -> None:
     answer = bench("--count", "500", "--workers", "4")
     assert answer.returncode == 0, answer.stderr
     assert "all with 4 workers" in answer.stdout
-    assert "of the memory saved" in answer.stdout
+    assert "With 4 workers: " in answer.stdout
+    assert "memory saved." in answer.stdout
 
 
 def test_what_run_refuses_is_its_own_to_say() -> None:

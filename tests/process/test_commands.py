@@ -20,8 +20,9 @@ import pytest
 from workers import Command
 
 import shmcache
+from shmcache.controllers.board import Board
 from shmcache.locations import SharedMemory
-from shmcache.segments import PREFIX
+from shmcache.segments import PREFIX, Place
 from shmcache.testing import ApiServer
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -444,6 +445,10 @@ def test_a_cache_without_a_writer_is_read_and_it_is_said(world: World) -> None:
         assert "web-0" in done.out
         assert "nobody writes it" in done.err
         assert f"{name}: kept, 1 process uses it" in kept.out
+    board = Board(Place(name), "web")  # a controller's, which outlives the cache's readers
+    board.take_place(1)
+    assert f"{name}: kept, 1 process uses it" in shm("gc", "--older", "0", "--cache", name).out
+    board.close()
     assert f"{name}: kept, it was left" in shm("gc", "--cache", name).out
     assert f"{name}: would be removed" in shm("gc", "-n", "--older", "0", "--cache", name).out
     assert [] != SharedMemory().names(PREFIX + name + ".")
@@ -451,7 +456,7 @@ def test_a_cache_without_a_writer_is_read_and_it_is_said(world: World) -> None:
     assert f"{name}: removed, nobody has it" in removed.out
     alive = shm("gc", "--older", "0", "--cache", world.cache)
     assert f"{world.cache}: lives" in alive.out
-    assert [] == SharedMemory().names(PREFIX + name + ".")
+    assert [] == SharedMemory().names(PREFIX + name)
     assert 0 == shm("get", "pods", cache=world.cache).status
 
 

@@ -74,22 +74,21 @@ def reflecting(
 # ---- /dev/shm ----------------------------------------------------------------------------------
 
 MOUNT = 'mount -t tmpfs -o size=1m shmcache-test /dev/shm && exec "$@"'
+READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"'
 
 
-def test_g43_a_dev_shm_of_one_mebibyte_is_survived() -> None:
-    """The writer, its readers and `shmcache run`: small_shm.py."""
+def own_mounts(mounted: str, *command: str, at: str = "") -> subprocess.CompletedProcess[str]:
+    """A command in a mount namespace of its own, where the shell's words mount something first."""
     own = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-Urm"]
+    shell = [*own, "sh", "-c", mounted, "sh", *([at] if at else [])]
     try:
-        tried = subprocess.run(
-            [*own, "sh", "-c", MOUNT, "sh", "true"], capture_output=True, text=True, check=False
-        )
+        tried = subprocess.run([*shell, "true"], capture_output=True, text=True, check=False)
     except FileNotFoundError:
         pytest.skip("there is no unshare: apt-get install util-linux")
     if tried.returncode != 0:
-        pytest.skip(f"mounting a small file system is not permitted: {tried.stderr.strip()}")
-
-    done = subprocess.run(
-        [*own, "sh", "-c", MOUNT, "sh", sys.executable, str(HERE / "small_shm.py")],
+        pytest.skip(f"mounting is not permitted: {tried.stderr.strip()}")
+    return subprocess.run(
+        [*shell, *command],
         capture_output=True,
         text=True,
         check=False,
@@ -97,7 +96,29 @@ def test_g43_a_dev_shm_of_one_mebibyte_is_survived() -> None:
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
 
+
+def test_g43_a_dev_shm_of_one_mebibyte_is_survived() -> None:
+    """The writer, its readers and `shmcache run`: small_shm.py."""
+    done = own_mounts(MOUNT, sys.executable, str(HERE / "small_shm.py"))
+
     assert (0, "good\n", "") == (done.returncode, done.stdout, done.stderr)
+
+
+def test_a_reader_whose_mount_is_read_only_is_told_what_it_needs(tmp_path: Path) -> None:
+    """A volume with readOnly: true, say."""
+    where = str(tmp_path / "cache")
+    with shmcache.Writer(where, ["pods"]) as writer:
+        writer.put("pods", "prod/web-0", pod("web-0"))
+        attach = f"import shmcache; print(len(shmcache.attach({where!r})['pods']))"
+
+        refused = own_mounts(READ_ONLY, sys.executable, "-c", attach, at=where)
+
+        assert refused.returncode == 1
+        last = refused.stderr.splitlines()[-1]
+        assert last.startswith("OSError: [Errno 30] who reads a cache writes to its seats"), last
+        assert where in last
+        with shmcache.attach(where) as cache:
+            assert len(cache["pods"]) == 1
 
 
 # ---- address space and memory ------------------------------------------------------------------

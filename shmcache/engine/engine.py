@@ -121,6 +121,9 @@ class Engine:
     def start(self) -> None:
         """Returns at once; what comes, comes."""
         for kept in self._kept:
+            if kept.plan.name not in self._writer.inherited:
+                kept.standing.begin()
+        for kept in self._kept:
             self._run(f"shmcache-{kept.plan.name}", partial(self._carry_out, kept))
         self._run("shmcache-look", self._look)
 

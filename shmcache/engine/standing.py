@@ -9,6 +9,8 @@ Invariants
     S2  the version is the smallest of the feeds' versions; without one of them there is none.
     S3  what did not change is not published, and neither is trouble that is over within GRACE
         seconds: a relist that finds nothing new wakes nobody.
+    S4  what a writer has to list, and has not begun with, is LISTING, not ABSENT: who reads the
+        instance before this one waits for it (succession.py).
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ Publish = Callable[[int, str], bool]
 class _Feed:
     heard: float
     """When what it heard last was in the cache; first: when it began."""
-    state: int = states.ABSENT
+    state: int = states.LISTING
     reason: str = ""
     good_until: float = -GRACE
     """When it was synced last, if there is trouble since."""
@@ -75,6 +77,11 @@ class Standing:
         """These are its feeds from now on, by namespace; one without a name is all of it."""
         with self._lock:
             self._feeds = {feed: _Feed(self._now()) for feed in feeds}
+
+    def begin(self) -> None:
+        """Before anybody asks which feeds there are (S4)."""
+        self.join(("",))
+        self.look()
 
     def go_on(self, state: int, reason: str, heard: float, versions: dict[str, str]) -> None:
         """Before any feed begins: of an earlier life that ended at `versions`, in this state.

@@ -16,7 +16,13 @@ from workers import METHODS, PATIENCE, Method, Worker, await_sleep, eventually, 
 
 import shmcache
 from shmcache import states
+from shmcache.engine.engine import Engine
+from shmcache.engine.opening import KubeOpener
+from shmcache.engine.plans import Plan
 from shmcache.errors import Lapped, SegmentNotFound
+from shmcache.source.access import Access
+from shmcache.source.client import Server
+from shmcache.testing import ApiServer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
@@ -109,6 +115,47 @@ def sleeper(pipe: Connection, name: str) -> None:
                     cursor.resume(at)
             if taken:
                 pipe.send(taken)
+
+
+class Undecided(KubeOpener):
+    """Its server does not say yet what secrets are."""
+
+    answer = threading.Event()
+
+    def is_namespaced(self, plan: Plan) -> bool:
+        if plan.name == "secrets":
+            assert self.answer.wait(PATIENCE)
+        return super().is_namespaced(plan)
+
+
+def test_what_the_next_writer_has_not_begun_to_list_is_read_on(name: str) -> None:
+    """Another arena, so nothing is taken over; one of two resources is listed, one is to come."""
+    plans = [Plan(name=kind, namespaces=("p",)) for kind in ("configmaps", "secrets")]
+    with shmcache.Writer(name, [plan.resource for plan in plans], arena_max="16MiB") as writer:
+        for plan in plans:
+            writer.apply(plan.name, [pod("old", 1)])
+            writer.set_state(plan.name, states.SYNCED, "1")
+        cache = shmcache.attach(name)
+        writer.leave()
+    Undecided.answer.clear()
+    with cache, ApiServer(seed=1) as server:
+        for plan in plans:
+            server.create(plan.name, {"metadata": {"name": "new", "namespace": "p"}})
+        opener = Undecided(Server(lambda: Access(url=server.url)))
+        with shmcache.Writer(name, [plan.resource for plan in plans], arena_max="32MiB") as writer:
+            engine = Engine(writer, plans, opener)
+            engine.start()
+            try:
+                eventually(
+                    lambda: engine.standings()["configmaps"][0] == states.SYNCED, "it is not listed"
+                )
+                assert ["old"] == names_of(cache["secrets"]) == names_of(cache["configmaps"])
+                Undecided.answer.set()
+                eventually(lambda: ["new"] == names_of(cache["secrets"]), "it is not moved to")
+                assert ["new"] == names_of(cache["configmaps"])
+            finally:
+                Undecided.answer.set()
+                assert engine.stop()
 
 
 @pytest.mark.parametrize("method", METHODS)

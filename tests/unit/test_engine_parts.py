@@ -157,7 +157,7 @@ def test_a_resource_is_as_good_as_the_worst_of_its_namespaces() -> None:
     readers = Readers("a", "b")
     standing = readers.standing
     standing.report("a", states.SYNCED, "")
-    assert [] == readers.seen  # of b nothing is known: absent, as before
+    assert [(states.LISTING, "")] == readers.seen  # of b nothing is known, but it is to come
     assert not standing.is_settled()
 
     standing.report("b", states.RETRYING, "forbidden")
@@ -169,6 +169,7 @@ def test_a_resource_is_as_good_as_the_worst_of_its_namespaces() -> None:
     standing.exceeded("a", "")
 
     assert [
+        (states.LISTING, ""),
         (states.RETRYING, "namespace b: forbidden"),
         (states.SYNCED, ""),
         (states.EXCEEDED, "namespace a: too much"),

@@ -335,7 +335,8 @@ class Writer(Contacts):
     ) -> None:
         text = json.dumps(settings, sort_keys=True).encode()
         check(lib.shmc_set_settings(handle, declared.id, text, len(text)), declared.name)
-        declared.settings = settings
+        before, declared.settings = declared.settings, settings
+        self._undo.append(lambda: setattr(declared, "settings", before))
 
     def add_index(self, resource: str, index: str, spec: IndexSpec) -> None:
         """Declares one more index and fills it from the objects that are there, as one generation.

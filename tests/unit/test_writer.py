@@ -513,6 +513,18 @@ def small(name: str) -> Iterator[shmcache.Writer]:
         yield made
 
 
+def test_what_is_described_in_a_batch_that_fails_is_described_again(
+    small: shmcache.Writer,
+) -> None:
+    with pytest.raises(KeyError), small.batch():
+        small.describe("pods", kind="Pod")
+        raise KeyError
+    small.describe("pods", kind="Pod")
+
+    with shmcache.attach(small.name) as cache:
+        assert "Pod" in str(cache.reader.root().record(0)["settings"])
+
+
 def test_a_full_arena_says_what_to_raise_and_keeps_the_last_state(
     small: shmcache.Writer, rng: Any
 ) -> None:

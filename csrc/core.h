@@ -39,6 +39,8 @@ uint64_t shmc_segment_bytes(const struct shmc_segment *segment);
 /* What a fault in a guarded map needs (process.c; both may run in a signal's handler): the file as
  * long again as the map; memory of our own in place of one page, where there is no more. */
 bool shmc_file_lengthen(int fd, uint64_t size);
+/* What somebody made longer is as long as it was made. */
+void shmc_file_shorten(int fd, uint64_t size);
 bool shmc_page_replace(uint8_t *base, uint64_t offset);
 /* The file again where pages were replaced: with memory behind all of it, or as it is. */
 enum shmc_status shmc_segment_remap(const struct shmc_segment *segment);
@@ -156,7 +158,7 @@ enum shmc_status shmc_record_index_load(const struct shmc_span *span, shmc_offse
 
 /* ---- seats.c: the owner's side ------------------------------------------------------------- */
 
-/* How many seats a checked header has; 0 if it is not one. */
+/* How many seats a checked header has; 0 if it is not one. The caller has guarded them. */
 uint64_t shmc_seats_count(const struct shmc_segment *seats);
 /* Seat `index` of a segment that holds more than `index` seats. */
 struct shmc_seat *shmc_seat_at(const struct shmc_segment *seats, uint64_t index);

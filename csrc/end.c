@@ -39,7 +39,6 @@ enum shmc_status shmc_data_end(const struct shmc_segment *data)
 
 enum shmc_status shmc_seats_end(const struct shmc_segment *seats)
 {
-    uint64_t instance;
     enum shmc_status status = SHMC_CORRUPT;
 
     if (!seats->writable || shmc_segment_bytes(seats) < seats->max_size)
@@ -47,9 +46,10 @@ enum shmc_status shmc_seats_end(const struct shmc_segment *seats)
     const enum shmc_status guarded = shmc_guard(seats);
     if (guarded != SHMC_OK)
         return guarded;
-    if (shmc_seats_check_header(seats, &instance) == SHMC_OK) {
+    const uint64_t seat_count = shmc_seats_count(seats);
+    if (seat_count > 0) {
         shmc_fence_full(); /* N1 */
-        shmc_seats_wake_all(seats, shmc_seats_count(seats));
+        shmc_seats_wake_all(seats, seat_count);
         status = SHMC_OK;
     }
     shmc_unguard(seats);

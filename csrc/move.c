@@ -43,11 +43,12 @@ enum shmc_status shmc_writer_copy(const struct shmc_writer *writer, struct shmc_
 }
 
 enum shmc_status shmc_writer_switch(struct shmc_writer *writer, struct shmc_segment *data,
-                                    struct shmc_segment *seats)
+                                    struct shmc_segment *seats,
+                                    const struct shmc_writer_settings *settings)
 {
     if (writer->in_batch || writer->seats == NULL ||
         data->file_size != writer->data->file_size ||
-        shmc_seats_count(seats) != writer->seat_count)
+        seats->max_size != writer->seats->max_size)
         return SHMC_INVALID;
     enum shmc_status status = shmc_segment_swap(writer->data, data);
     if (status != SHMC_OK)
@@ -55,7 +56,7 @@ enum shmc_status shmc_writer_switch(struct shmc_writer *writer, struct shmc_segm
     shmc_unguard(writer->seats);
     status = shmc_segment_swap(writer->seats, seats);
     const enum shmc_status guarded = shmc_guard(writer->seats);
-    (void)shmc_seats_check_header(writer->seats, &writer->seats_instance);
+    writer->seats_instance = settings->seats_instance;
     writer->counters.renamed++;
     return status != SHMC_OK ? status : guarded;
 }
@@ -68,8 +69,12 @@ void shmc_writer_guard(struct shmc_super *super, const uint64_t guard[2])
     shmc_store_racy(&super->guard[1], guard[1]);
 }
 
-void shmc_writer_renamed(struct shmc_writer *writer, const struct shmc_writer_settings *settings)
+void shmc_writer_relocked(struct shmc_writer *writer, const struct shmc_writer_settings *settings)
 {
     shmc_writer_guard(writer->super, settings->guard);
+}
+
+void shmc_writer_renamed(struct shmc_writer *writer)
+{
     writer->counters.renamed++;
 }

@@ -48,6 +48,7 @@
  *   NO_TAKEOVER_WAKE who takes over wakes those whom the dead one may have left asleep
  *   NO_INHERIT_WAIT  what the dead one's last root does not reach waits for pins before that root
  *   NO_GUARD         nobody takes over beside a writer that holds the lock of another file
+ *   NO_SEATS_GUARD   SEATS that are truncated while their header is looked at do not end the process
  *   NO_ADD_FENCE     full fence before an add looks whether the key is dirty already (spin/queue.pml
  *                    catches it; no C test does on x86, where a locked instruction is never far)
  *   NO_TICKET        a key that becomes queued gets a ticket
@@ -245,6 +246,11 @@
 #define SHMC_KEEP_NO_GUARD 0
 #else
 #define SHMC_KEEP_NO_GUARD 1
+#endif
+#ifdef SHMC_MUTANT_NO_SEATS_GUARD
+#define SHMC_KEEP_NO_SEATS_GUARD 0
+#else
+#define SHMC_KEEP_NO_SEATS_GUARD 1
 #endif
 #ifdef SHMC_MUTANT_NO_ADD_FENCE
 #define SHMC_KEEP_NO_ADD_FENCE 0

@@ -22,6 +22,8 @@
 
 #include "queue.h"
 
+static_assert(SHMC_QUEUE_SLOTS_MAX == SHMC_QUEUE_MAX_SLOTS, "what callers know");
+
 #define DEFAULT_BASE_NS UINT64_C(5000000)
 #define DEFAULT_MAX_NS (UINT64_C(1000) * 1000000000u)
 #define DEFAULT_TOKEN_NS UINT64_C(100000000)

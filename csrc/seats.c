@@ -11,9 +11,12 @@
  *       its semaphore up.
  *   S2  the incarnation of a seat differs between any two holders.
  *   S3  the writer trusts nothing here: counts are its own, pins count only between floor
- *       and latest, any interest or semaphore costs at most one vain wake-up.
+ *       and latest, any interest or semaphore costs at most one vain wake-up. How many seats
+ *       there are and of which instance it knows by itself.
  *   S4  the owner takes its lock through a description of its own; the writer tries it
  *       through another (two locks of one description never conflict).
+ *   S7  whoever looks here has it guarded (process.c), from before the first look: what is
+ *       truncated in between is long again, and what is too long is never mapped as it is.
  *
  * Ordering
  *   S5  pin, announcement before latest is looked at: full fence in shmc_pin() and
@@ -26,6 +29,9 @@
 #include <unistd.h>
 
 #include "core.h"
+#include "mutants.h"
+
+static_assert(SHMC_SEATS_MAX == SHMC_MAX_SEATS, "what callers know");
 
 static struct shmc_seats_header *header_of(const struct shmc_segment *seats)
 {
@@ -50,6 +56,9 @@ enum shmc_status shmc_seats_format(struct shmc_segment *seats, uint64_t seat_cou
     if (seat_count == 0 || seat_count > SHMC_MAX_SEATS || instance == 0 || !seats->writable ||
         shmc_seats_size(seat_count) > seats->file_size)
         return SHMC_INVALID;
+    const enum shmc_status guarded = shmc_guard(seats); /* S7: it has a name already */
+    if (guarded != SHMC_OK)
+        return guarded;
     memset(seats->base, 0, (size_t)shmc_seats_size(seat_count));
     header->layout_version = SHMC_LAYOUT_VERSION;
     header->layout_signature = SHMC_LAYOUT_SIGNATURE;
@@ -58,6 +67,7 @@ enum shmc_status shmc_seats_format(struct shmc_segment *seats, uint64_t seat_cou
     header->magic = SHMC_SEATS_MAGIC;
     for (uint64_t index = 0; index < seat_count; index++)
         shmc_store_racy(&shmc_seat_at(seats, index)->mark, instance);
+    shmc_unguard(seats);
     return SHMC_OK;
 }
 
@@ -84,8 +94,12 @@ static enum shmc_status check_header(const struct shmc_segment *seats, uint64_t 
 enum shmc_status shmc_seats_check_header(const struct shmc_segment *seats, uint64_t *instance)
 {
     uint64_t found = 0, seat_count = 0;
-    const enum shmc_status status = check_header(seats, &found, &seat_count);
+    enum shmc_status status = SHMC_KEEP_NO_SEATS_GUARD ? shmc_guard(seats) : SHMC_OK; /* S7 */
 
+    if (status != SHMC_OK)
+        return status;
+    status = check_header(seats, &found, &seat_count);
+    shmc_unguard(seats);
     if (status == SHMC_OK)
         *instance = found;
     return status;
@@ -302,6 +316,7 @@ bool shmc_seats_mend(const struct shmc_segment *seats, uint64_t seat_count, uint
     bool wiped = seats->fd >= 0 && shmc_file_lengthen(seats->fd, seats->max_size);
     uint64_t high = 0;
 
+    shmc_file_shorten(seats->fd, seats->max_size); /* or a writer after us would not take it over */
     if (shmc_guard_replaced(seats))
         wiped |= shmc_segment_remap(seats) == SHMC_OK;
     if (check_header(seats, &found, &count) != SHMC_OK || found != instance ||

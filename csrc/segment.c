@@ -201,6 +201,14 @@ bool shmc_file_lengthen(int fd, uint64_t size)
            ftruncate(fd, (off_t)size) == 0;
 }
 
+void shmc_file_shorten(int fd, uint64_t size)
+{
+    struct stat file;
+
+    if (fstat(fd, &file) == 0 && (uint64_t)file.st_size > size)
+        (void)!ftruncate(fd, (off_t)size);
+}
+
 bool shmc_page_replace(uint8_t *base, uint64_t offset)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);

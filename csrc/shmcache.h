@@ -118,7 +118,8 @@ struct shmc_writer_settings {
     uint64_t ring_bytes;     /* what old versions may retain; 0 = a fifth of the live bytes,
                                 between 1 and 64 MiB */
     uint64_t garbage_bytes;  /* pinned garbage before pins are revoked; 0 = max_size / 4 */
-    uint64_t instance;       /* random, not 0 */
+    uint64_t instance;       /* of DATA: random, not 0 */
+    uint64_t seats_instance; /* of SEATS, likewise: what stands there is not to be believed */
     uint64_t seed;           /* random: the key of the table of equals */
     uint8_t boot_id[16];
     uint64_t guard[2];       /* device and inode of the file whose lock the writer holds */
@@ -183,12 +184,16 @@ void shmc_writer_destroy(struct shmc_writer *writer);
  * has then). Outside of batches. NO_SPACE. */
 enum shmc_status shmc_writer_copy(const struct shmc_writer *writer, struct shmc_segment *data,
                                   const struct shmc_writer_settings *settings);
-/* The writer goes on in that copy and these fresh seats: nothing was written since. Its own
- * segments and the two given exchange what they map; addresses stay. */
+/* The writer goes on in that copy and these fresh seats, as many as it has (of these settings):
+ * nothing was written since. Its own segments and the two given exchange what they map; addresses
+ * stay. */
 enum shmc_status shmc_writer_switch(struct shmc_writer *writer, struct shmc_segment *data,
-                                    struct shmc_segment *seats);
-/* Names were made anew beside the same files; the guard may be another. */
-void shmc_writer_renamed(struct shmc_writer *writer, const struct shmc_writer_settings *settings);
+                                    struct shmc_segment *seats,
+                                    const struct shmc_writer_settings *settings);
+/* The writer holds another lock, of these settings: at once, or nobody could take over from it. */
+void shmc_writer_relocked(struct shmc_writer *writer, const struct shmc_writer_settings *settings);
+/* Names were made anew beside the same files. */
+void shmc_writer_renamed(struct shmc_writer *writer);
 
 /* Resources and indices. Ids count from 0 in the order of declaration and stay. */
 enum shmc_status shmc_declare_resource(struct shmc_writer *writer, const char *name,
@@ -303,9 +308,11 @@ enum shmc_status shmc_check(const struct shmc_writer *writer, char *what, size_t
 
 /* ---- seats.c: who reads ---------------------------------------------------------------- */
 
+enum { SHMC_SEATS_MAX = 1024 };
 uint64_t shmc_seats_size(uint64_t seat_count);
 enum shmc_status shmc_seats_format(struct shmc_segment *seats, uint64_t seat_count,
                                    uint64_t instance);
+/* Guarded while it looks, as the format is: whoever may write there may truncate it meanwhile. */
 enum shmc_status shmc_seats_check_header(const struct shmc_segment *seats, uint64_t *instance);
 
 struct shmc_seat_info {
@@ -399,7 +406,7 @@ enum shmc_status shmc_queue_format(struct shmc_segment *file, uint64_t slot_coun
 int shmc_queue_used(const struct shmc_segment *file, int lock_fd);
 /* Takes a seat. Two descriptions of the file, kept until close, and closed in children of fork()
  * (shmc_close_in_child) by the caller, who holds byte SHMC_QUEUE_OPEN through lock_fd. BUSY: all seats are taken; CORRUPT, VERSION. */
-enum { SHMC_QUEUE_OPEN = 2049, SHMC_KEY_MAX = 320 };
+enum { SHMC_QUEUE_OPEN = 2049, SHMC_KEY_MAX = 320, SHMC_QUEUE_SLOTS_MAX = 1048576 };
 enum shmc_status shmc_queue_open(const struct shmc_segment *file, int seat_fd, int lock_fd,
                                  struct shmc_queue **queue);
 /* Gives back what it holds, and the seat. In a forked child it only frees memory. */

@@ -63,8 +63,8 @@ static void set_limits(struct shmc_writer *writer, const struct shmc_writer_sett
     writer->garbage_limit =
         settings->garbage_bytes != 0 ? settings->garbage_bytes : settings->max_size / 4;
     if (writer->seats != NULL) {
-        writer->seat_count = shmc_seats_count(writer->seats);
-        (void)shmc_seats_check_header(writer->seats, &writer->seats_instance);
+        writer->seat_count = (writer->seats->max_size - SHMC_SEATS_OFFSET) / sizeof(struct shmc_seat);
+        writer->seats_instance = settings->seats_instance; /* S3 of seats.c */
     }
     writer->next_id = writer->reserved_id = shmc_load_racy(&writer->super->next_id);
 }

@@ -79,8 +79,9 @@ if TYPE_CHECKING:
         shmc_unstage: Callable[[WriterHandle, int, bytes, int], int]
         shmc_tend: Callable[[WriterHandle, int], int]
         shmc_writer_copy: Callable[[WriterHandle, SegmentHandle, Pointer], int]
-        shmc_writer_switch: Callable[[WriterHandle, SegmentHandle, SegmentHandle], int]
-        shmc_writer_renamed: Callable[[WriterHandle, Pointer], None]
+        shmc_writer_switch: Callable[[WriterHandle, SegmentHandle, SegmentHandle, Pointer], int]
+        shmc_writer_relocked: Callable[[WriterHandle, Pointer], None]
+        shmc_writer_renamed: Callable[[WriterHandle], None]
         shmc_reclaim: Callable[[WriterHandle], int]
         shmc_drop_window: Callable[[WriterHandle], int]
         shmc_writer_stats: Callable[[WriterHandle, Pointer], None]
@@ -125,6 +126,8 @@ if TYPE_CHECKING:
         shmc_queue_cursor: Callable[[Pointer, bytes, int, Pointer], int]
         shmc_queue_store_cursor: Callable[[Pointer, bytes, int, Pointer], int]
         SHMC_QUEUE_OPEN: int
+        SHMC_QUEUE_SLOTS_MAX: int
+        SHMC_SEATS_MAX: int
 
 
 ffi = _core.ffi

@@ -27,10 +27,11 @@ def end_instances(place: Place, files: Iterable[str]) -> None:
             _tell(place, file, _SUPERBLOCK, lib.shmc_data_end)
     for file in files:
         if file.endswith(".seats"):
-            _tell(place, file, None, lib.shmc_seats_end)
+            _tell(place, file, lib.shmc_seats_size(lib.SHMC_SEATS_MAX), lib.shmc_seats_end)
 
 
-def _tell(place: Place, file: str, size: int | None, end: object) -> None:
+def _tell(place: Place, file: str, most: int, end: object) -> None:
+    """Maps what there is of a file, which may be longer than it was made."""
     try:
         fd = place.location.open(file, writable=True)
     except FileNotFoundError:
@@ -40,8 +41,8 @@ def _tell(place: Place, file: str, size: int | None, end: object) -> None:
     try:
         status = os.fstat(fd)
         found = status.st_size if status.st_uid == os.geteuid() else 0  # nor is another user's
-        size = size or found
-        if 0 < size <= found:
+        if found > 0:
+            size = min(most, found)
             segment = _native.map_segment(fd, size, writable=True, doing=f"ending {file}")
             end(segment)  # type: ignore[operator]  # CORRUPT: it was never finished
             lib.shmc_segment_unmap(segment)

@@ -87,6 +87,7 @@ class Owned(Segments):
         )
         self.current = current or Current(_random_word(), _random_word(), self.settings.max_size)
         self.settings.instance = self.instance = self.current.data
+        self.settings.seats_instance = self.current.seats
 
     def _map_own(self, fd: int, size: int, doing: str) -> _native.SegmentHandle:
         """Mapped for writing, to grow within the limits."""
@@ -217,7 +218,8 @@ class Attached(Segments):
         data = place.open_data(current.data)
         self.data = self._map(data, current.max_size, writable=False, doing=doing)
         seats = place.open_seats(current.seats)
-        size = os.fstat(seats).st_size or 1  # an empty one is refused below
+        found = os.fstat(seats).st_size or 1  # an empty one is refused below
+        size = min(found, lib.shmc_seats_size(lib.SHMC_SEATS_MAX))  # it may be made longer
         self.seats = self._map(seats, size, writable=True, doing=doing)
 
     def _check(self, place: Place, boot_id: bytes) -> None:

@@ -90,7 +90,7 @@ def _mend(writer: Writer) -> None:
     if gone:
         _move(writer)
     elif lost:
-        lib.shmc_writer_renamed(writer._handle, segments.settings)  # type: ignore[arg-type] # noqa: SLF001
+        lib.shmc_writer_renamed(writer._handle)  # type: ignore[arg-type] # noqa: SLF001
     if lost or gone:
         missing = ", ".join([*lost, *gone])
         logger.warning("cache %s: somebody removed %s: made anew", writer.name, missing)
@@ -134,6 +134,7 @@ def _relock(writer: Writer) -> None:
     os.close(old)
     settings = _segments(writer).settings
     settings.guard = writer.place.guard(fd)
+    lib.shmc_writer_relocked(writer._handle, settings)  # type: ignore[arg-type] # noqa: SLF001
 
 
 def _move(writer: Writer) -> None:
@@ -153,7 +154,7 @@ def _move(writer: Writer) -> None:
         fresh.close()
         place.discard(fresh.current, lock)
         raise
-    status = lib.shmc_writer_switch(writer._handle, fresh.data, fresh.seats)  # type: ignore[arg-type] # noqa: SLF001
+    status = lib.shmc_writer_switch(writer._handle, fresh.data, fresh.seats, fresh.settings)  # type: ignore[arg-type] # noqa: SLF001
     if status:
         raise FencedError(str(_native.failure(status, f"cache {place.name!r}: moving")))
     segments.exchange(fresh)

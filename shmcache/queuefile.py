@@ -50,6 +50,12 @@ def file_of(place: Place, name: str) -> str:
     return f"{place.stem}.{name.replace('.', '+').replace('/', '=')}{_SUFFIX}"
 
 
+def _longest() -> int:
+    """No queue's file is made longer."""
+    backed = ffi.new("uint64_t *")
+    return int(lib.shmc_queue_size(lib.SHMC_QUEUE_SLOTS_MAX, lib.SHMC_SEATS_MAX, backed))
+
+
 def queue_files(place: Place) -> list[str]:
     """The files of all queues of a cache, finished or not."""
     start = place.stem + "."
@@ -173,7 +179,7 @@ class QueueFile:
     def _attach(self, lock: int) -> None:
         doing = f"opening queue {self.file}"
         seat = self._description()
-        size = os.fstat(seat).st_size or 1
+        size = min(os.fstat(seat).st_size or 1, _longest())  # somebody may have made it longer
         self._segment = _native.map_segment(seat, size, writable=True, doing=doing)
         made = ffi.new("struct shmc_queue **")
         status = lib.shmc_queue_open(self._segment, seat, lock, made)

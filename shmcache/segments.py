@@ -343,8 +343,11 @@ class Place:
         """Ends all instances but those of `keep`, and removes their names; how many. Lock held."""
         kept = keep and {self._instance(keep.data, "data"), self._instance(keep.seats, "seats")}
         gone = [file for file in self.instances() if not kept or file not in kept]
-        end_instances(self, gone)
-        return sum(self._remove(file) for file in gone)
+        try:
+            end_instances(self, gone)
+        finally:  # what cannot be mapped to be told so is not to stand in everybody's way
+            removed = sum(self._remove(file) for file in gone)
+        return removed
 
     def _remove(self, file: str) -> bool:
         try:

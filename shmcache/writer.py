@@ -489,24 +489,28 @@ class Writer(Contacts):
                 _hot.forget(self._address)
                 lib.shmc_writer_destroy(self._handle)
                 self._handle = None
-            if self._segments is not None:
-                self._give_back(self._segments, keep=keep)
-            else:
-                self.place.discard_lock(self._lock_fd)
-            lib.shmc_keep_in_child(self._lock_fd)
-            os.close(self._lock_fd)
-            self._lock_fd = -1
+            try:
+                if self._segments is not None:
+                    self._give_back(self._segments, keep=keep)
+                else:
+                    self.place.discard_lock(self._lock_fd)
+            finally:
+                lib.shmc_keep_in_child(self._lock_fd)
+                os.close(self._lock_fd)
+                self._lock_fd = -1
 
     def _give_back(self, segments: Fresh | Inherited, *, keep: bool) -> None:
         """The names go, if they are to, and are ours.
 
         They are another writer's if it came when somebody had removed our lock's file.
         """
-        if not self._published or not self.place.is_ours(self._lock_fd, segments.current):
-            self.place.discard(segments.current, self._lock_fd)
-        elif not keep:
-            self.place.unlink()
-        segments.close()
+        try:
+            if not self._published or not self.place.is_ours(self._lock_fd, segments.current):
+                self.place.discard(segments.current, self._lock_fd)
+            elif not keep:
+                self.place.unlink()
+        finally:
+            segments.close()
 
     def __enter__(self) -> Self:
         return self

@@ -28,6 +28,7 @@ void core_create_seeded(struct core *core, struct core_options options, uint64_t
         .ring_bytes = options.ring_bytes,
         .garbage_bytes = options.garbage_bytes,
         .instance = 7,
+        .seats_instance = 9,
         .seed = 11,
     };
 

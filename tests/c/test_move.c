@@ -42,6 +42,7 @@ static void make_pair(struct pair *pair, uint64_t instance)
                                                    .ring_slots = 64,
                                                    .ring_bytes = 4096,
                                                    .instance = instance,
+                                                   .seats_instance = instance,
                                                    .seed = 11,
                                                    .guard = {1, instance}};
     pair->data = make(SIZE, shmc_data_minimum(&pair->settings));
@@ -88,7 +89,7 @@ int main(void)
     CHECK_EQUAL(SHMC_OK, shmc_abort(core.writer));
     CHECK_EQUAL(SHMC_OK, shmc_writer_copy(core.writer, &new.data, &new.settings));
     uint8_t *const base = old.data.base;
-    CHECK_EQUAL(SHMC_OK, shmc_writer_switch(core.writer, &new.data, &new.seats));
+    CHECK_EQUAL(SHMC_OK, shmc_writer_switch(core.writer, &new.data, &new.seats, &new.settings));
     CHECK(old.data.base == base);
     CHECK_EQUAL(8, shmc_writer_instance(core.writer));
     CHECK_EQUAL(1, core_stats(&core).renamed);

@@ -3,6 +3,7 @@
  * no bytes in SEATS make the writer do more than wake somebody in vain.
  */
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include "fake.h"
@@ -52,6 +53,30 @@ static void test_header_is_checked(void)
     seats.file_size = 64; /* truncated */
     CHECK_EQUAL(SHMC_CORRUPT, shmc_seats_check_header(&seats, &instance));
     free(seats.base);
+}
+
+/* S7: by somebody else, between the map and the look. */
+static void test_a_header_is_looked_at_under_guard(void)
+{
+    const uint64_t size = shmc_seats_size(3);
+    const int fd = memfd_create("seats", MFD_CLOEXEC);
+    struct shmc_segment seats;
+    uint64_t instance = 0;
+
+    CHECK_EQUAL(0, ftruncate(fd, (off_t)size));
+    CHECK_EQUAL(SHMC_OK, shmc_segment_map(fd, size, 1, &seats));
+    CHECK_EQUAL(0, ftruncate(fd, 0));
+    CHECK_EQUAL(SHMC_OK, shmc_seats_format(&seats, 3, 9));
+    CHECK_EQUAL(SHMC_OK, shmc_seats_check_header(&seats, &instance));
+    CHECK_EQUAL(0, ftruncate(fd, 0));
+    CHECK_EQUAL(SHMC_CORRUPT, shmc_seats_check_header(&seats, &instance));
+    CHECK_EQUAL(size, shmc_segment_bytes(&seats));
+    CHECK_EQUAL(SHMC_OK, shmc_seats_format(&seats, 3, 9));
+    CHECK_EQUAL(0, ftruncate(fd, INT64_C(1) << 40));
+    CHECK(!shmc_seats_mend(&seats, 3, 9)); /* too long is no damage, and does not stay */
+    CHECK_EQUAL(size, shmc_segment_bytes(&seats));
+    shmc_segment_unmap(&seats);
+    close(fd);
 }
 
 static void test_claim_and_leave(void)
@@ -289,6 +314,7 @@ int main(void)
 {
     test_start("test_seats");
     test_header_is_checked();
+    test_a_header_is_looked_at_under_guard();
     test_claim_and_leave();
     test_claim_clears_what_the_dead_left();
     test_only_interested_sleepers_are_posted();

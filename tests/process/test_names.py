@@ -3,6 +3,7 @@ who was attached loses nothing; another's cache at the name is left alone (G41, 
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -266,6 +267,28 @@ def test_what_cannot_be_done_now_is_tried_again(
 
     with shmcache.attach(writer.name) as cache:
         assert "new" in cache["pods"]
+
+
+def test_a_lock_that_was_made_anew_is_known_to_the_next_writer_at_once(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the look after it fails: DATA names that lock's file, or nobody could go on."""
+    with shmcache.Writer(name, ["pods"], arena_max="64MiB") as writer:
+        writer.put("pods", "a", {"n": 1})
+        remove(writer, ("lock",))
+        with monkeypatch.context() as patch:
+            real = names._relock
+
+            def relocked(one: shmcache.Writer) -> None:
+                real(one)
+                raise OSError(errno.EMFILE, "Too many open files")
+
+            patch.setattr(names, "_relock", relocked)
+            assert look(writer)
+        writer.leave()
+
+    with shmcache.Writer(name, ["pods"], arena_max="64MiB") as writer:
+        assert ["pods"] == list(writer.inherited)
 
 
 class _FullLib:

@@ -18,11 +18,15 @@ import pytest
 from workers import PATIENCE, Worker, eventually
 
 import shmcache
-from shmcache.errors import StaleObjectError
+from shmcache.errors import ShmCacheError, StaleObjectError
+from shmcache.locations import SharedMemory
+from shmcache.queuefile import queue_files
+from shmcache.segments import PREFIX
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 SEATS = 8
 SIZE = 4096 + SEATS * 256
+TOO_LONG = 1 << 47
 
 
 @pytest.fixture
@@ -69,6 +73,55 @@ def test_a_truncated_seats_harms_neither_writer_nor_workers(
         shmcache.attach(writer.name).close()
 
 
+def test_a_seats_that_is_too_long_is_cut_and_stops_nobody(name: str) -> None:
+    """It costs who does that nothing, and there is no address space for it."""
+    with shmcache.Writer(name, ["pods"], arena_max="16MiB", seats=SEATS) as writer:
+        os.truncate(seats_of(writer), TOO_LONG)
+        shmcache.attach(name).close()
+        eventually(lambda: seats_of(writer).stat().st_size == SIZE, "it is not mended")
+        os.truncate(seats_of(writer), TOO_LONG)
+        writer.leave()
+    for _ in range(2):  # nobody was there to mend it: a fresh instance, and no trace of the old one
+        with shmcache.Writer(name, ["pods"], arena_max="16MiB", seats=SEATS) as writer:
+            assert seats_of(writer).stat().st_size == SIZE
+            os.truncate(seats_of(writer), TOO_LONG)
+    assert [] == SharedMemory().names(PREFIX + name)
+
+
+def test_a_queue_that_is_too_long_is_opened(writer: shmcache.Writer) -> None:
+    with shmcache.attach(writer.name) as cache:
+        cache.queue("q").add("key")
+        (file,) = queue_files(writer.place)
+        os.truncate(writer.place.location.file(file), TOO_LONG)
+        with Worker("spawn", waiting_keys, writer.name) as worker:
+            assert 1 == worker.hear()
+
+
+def waiting_keys(pipe: Connection, name: str) -> None:
+    with shmcache.attach(name) as cache:
+        pipe.send(len(cache.queue("q")))
+
+
+def attaching(pipe: Connection, name: str, times: int) -> None:
+    """Attaches again and again; refusals are answers."""
+    attached = 0
+    for _ in range(times):
+        with contextlib.suppress(ShmCacheError):
+            shmcache.attach(name).close()
+            attached += 1
+    pipe.send(attached)
+
+
+def test_who_attaches_beside_a_vandal_lives(writer: shmcache.Writer) -> None:
+    with Worker("fork", vandal, str(seats_of(writer))) as worker:
+        assert "ready" == worker.hear()
+        with Worker("spawn", attaching, writer.name, 300) as other:
+            assert 0 <= other.hear()
+        assert "ended" == worker.ask("stop")
+    writer._tend()
+    shmcache.attach(writer.name).close()
+
+
 def vandal(pipe: Connection, path: str) -> None:
     """Truncates, wipes and scribbles without end."""
     rng = random.Random(7)
@@ -77,7 +130,7 @@ def vandal(pipe: Connection, path: str) -> None:
     while not pipe.poll(0):
         match rng.randrange(3):
             case 0:
-                os.ftruncate(fd, rng.choice([0, 100, 4096, 5000]))
+                os.ftruncate(fd, rng.choice([0, 100, 4096, 5000, TOO_LONG]))
             case 1:
                 os.pwrite(fd, bytes(256), rng.randrange(SIZE - 256))
             case _:

@@ -22,6 +22,15 @@ static inline uint8_t *put_two(uint8_t *at, char first, char second)
     return at + 2;
 }
 
+/* What is rare is called, at the end: the rest stays in registers, and in one function. */
+#define RARE __attribute__((noinline, cold))
+
+static RARE uint8_t *put_short_escaped(struct shmc_json *json, uint8_t *at, size_t length)
+{
+    at = shmc_json_escape_here(json, at + 1, length);
+    return at == NULL ? NULL : put_two(at, '"', ',');
+}
+
 static inline uint8_t *put_short(struct shmc_json *json, uint8_t *at, shmc_word word)
 {
     const size_t length = shmc_short_length(word); /* at most 7: the word's low byte is a quote now */
@@ -32,29 +41,45 @@ static inline uint8_t *put_short(struct shmc_json *json, uint8_t *at, shmc_word 
     if (!shmc_json_escapes(word >> 8 | others) &&
         (json->form == NULL || !shmc_json_go(word >> 8 & ~others)))
         return put_two(at + 1 + length, '"', ',');
-    at = shmc_json_escape_here(json, at + 1, length);
-    return at == NULL ? NULL : put_two(at, '"', ',');
+    return put_short_escaped(json, at, length);
+}
+
+typedef uint64_t pair __attribute__((vector_size(16)));
+typedef int8_t bytes16 __attribute__((vector_size(16)));
+
+/* The signs of the bytes of a pair that Go may escape, as in shmc_json_go(). */
+static inline pair go_signs(pair words)
+{
+    const bytes16 bytes = (bytes16)words;
+
+    return (pair)(bytes | ((bytes | ('<' ^ '>')) == '>') | (bytes == '&'));
 }
 
 /* The whole words of an open string; its bytes begin 4 into the block. Whether there may be one that
- * Go escapes, or right behind it. */
+ * Go escapes. */
 static inline bool copy_text(const struct shmc_json *json, const struct shmc_string *string,
                              uint8_t *to)
 {
     const uint8_t *from = json->span->base + string->block;
     const uint32_t first = (uint32_t)(shmc_word_load(from) >> 32);
-    bool go = shmc_json_go(first);
+    pair found = go_signs((pair){first, 0});
+    uint32_t done = 4;
 
     memcpy(to, &first, 4);
-    for (uint32_t done = 4; done < string->length; done += 8) {
+    for (; done + 8 < string->length; done += 16) {
+        const pair words = {shmc_word_load(from + 4 + done), shmc_word_load(from + 12 + done)};
+        memcpy(to + done, &words, 16);
+        found |= go_signs(words);
+    }
+    if (done < string->length) {
         const uint64_t word = shmc_word_load(from + 4 + done);
         memcpy(to + done, &word, 8);
-        go |= shmc_json_go(word);
+        found |= go_signs((pair){word, 0});
     }
-    return go;
+    return ((found[0] | found[1]) & (SHMC_ONES << 7)) != 0;
 }
 
-static inline uint8_t *put_long(struct shmc_json *json, uint8_t *at, shmc_word word)
+static RARE uint8_t *put_any_long(struct shmc_json *json, uint8_t *at, shmc_word word)
 {
     struct shmc_string string;
 
@@ -68,11 +93,23 @@ static inline uint8_t *put_long(struct shmc_json *json, uint8_t *at, shmc_word w
     if (at == NULL)
         return NULL;
     *at++ = '"';
-    const bool go = copy_text(json, &string, at) && json->form != NULL;
-    if ((string.flags & SHMC_STRING_ESCAPES) == 0 && !go)
-        return put_two(at + string.length, '"', ',');
+    (void)copy_text(json, &string, at);
     at = shmc_json_escape_here(json, at, string.length);
     return at == NULL ? NULL : put_two(at, '"', ',');
+}
+
+static inline uint8_t *put_long(struct shmc_json *json, uint8_t *at, shmc_word word)
+{
+    struct shmc_string string;
+
+    if (!shmc_string_open(json->span, word, &string) || string.length > PRECHECK_LENGTH ||
+        (string.flags & SHMC_STRING_ESCAPES) != 0 ||
+        (uint64_t)(json->end - at) < string.length + SHMC_JSON_ROOM)
+        return put_any_long(json, at, word);
+    *at = '"';
+    if (copy_text(json, &string, at + 1) && json->form != NULL)
+        return put_any_long(json, at, word);
+    return put_two(at + 1 + string.length, '"', ',');
 }
 
 static inline uint8_t *put_constant(struct shmc_json *json, uint8_t *at, shmc_word word)
@@ -89,6 +126,16 @@ static inline uint8_t *put_constant(struct shmc_json *json, uint8_t *at, shmc_wo
     return at + lengths[which];
 }
 
+static __attribute__((noinline)) uint8_t *put_number(const struct shmc_json *json, uint8_t *at,
+                                                     shmc_word word)
+{
+    at = shmc_tag(word) == SHMC_TAG_INTEGER ? shmc_json_integer(at, shmc_integer_value(word))
+                                            : shmc_json_number(json, at, word);
+    if (at != NULL)
+        *at++ = ',';
+    return at;
+}
+
 /* A scalar and its comma. */
 static inline uint8_t *put_scalar(struct shmc_json *json, uint8_t *at, shmc_word word)
 {
@@ -99,18 +146,25 @@ static inline uint8_t *put_scalar(struct shmc_json *json, uint8_t *at, shmc_word
         return put_short(json, at, word);
     case SHMC_TAG_CONSTANT:
         return put_constant(json, at, word);
-    case SHMC_TAG_INTEGER:
-        at = shmc_json_integer(at, shmc_integer_value(word));
-        break;
     default:
-        at = shmc_json_number(json, at, word);
+        return put_number(json, at, word);
     }
-    if (at != NULL)
-        *at++ = ',';
-    return at;
 }
 
 /* ---- containers ----------------------------------------------------------------------- */
+
+/* What a row of words leads to is cold, as in shmc_fetch_ahead(), and so is what the memo has of it. */
+static inline void fetch_row(const struct shmc_json *json, shmc_offset words, uint64_t count)
+{
+    for (uint64_t i = 0; i < count && i < 32; i++) {
+        const shmc_word word = shmc_load_at(json->span, words + i * 8);
+        if (!shmc_is_block(word))
+            continue;
+        shmc_fetch(json->span, shmc_block_of(word));
+        if (shmc_tag(word) >= SHMC_TAG_ARRAY && json->memo != NULL)
+            __builtin_prefetch(shmc_pymemo_slot(json->memo, word));
+    }
+}
 
 /* Takes over the reference to the shape. The fields are written one by one: a copy of the whole would
  * wait for them. */
@@ -128,7 +182,7 @@ static inline uint8_t *push(struct shmc_json *json, uint8_t *at, shmc_word word,
             shmc_hot_raise(SHMC_LIMIT, "JSON would have more than 50 million values");
         return NULL;
     }
-    shmc_fetch_ahead(json->span, words, count);
+    fetch_row(json, words, count);
     frame->shape = shape;
     frame->words = words;
     frame->next = 0;
@@ -187,7 +241,7 @@ static uint8_t *leave(struct shmc_json *json, uint8_t *at)
     *at++ = frame->shape == NULL ? ']' : '}';
     if (json->memo != NULL && json->depth > 1 &&
         shmc_pymemo_fits((size_t)(at - json->bytes) - frame->start))
-        shmc_pymemo_keep(json->memo, frame->word, json->bytes, frame->start,
+        shmc_pymemo_note(json->memo, frame->word, json->bytes, frame->start,
                          (size_t)(at - json->bytes) - frame->start);
     *at++ = ',';
     json->depth--;
@@ -206,7 +260,7 @@ static inline uint8_t *put_known(struct shmc_json *json, uint8_t *at,
         return NULL;
     const uint8_t *const from = shmc_pymemo_text(json->memo, slot, json->bytes);
     if (slot->page != 0) /* of this page, J2: from the memo the next time */
-        shmc_pymemo_keep(json->memo, slot->word, json->bytes, slot->start, length);
+        shmc_pymemo_note(json->memo, slot->word, json->bytes, slot->start, length);
     memcpy(at, from, length);
     at += length;
     *at++ = ',';

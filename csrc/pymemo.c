@@ -43,19 +43,13 @@ void shmc_pymemo_give(struct shmc_pymemo *memo)
         PyMem_Free(memo);
 }
 
-void shmc_pymemo_keep(struct shmc_pymemo *memo, shmc_word word, const uint8_t *page, size_t start,
-                      size_t length)
+void shmc_pymemo_keep(struct shmc_pymemo *memo, struct shmc_pymemo_slot *slot, const uint8_t *page,
+                      size_t start, size_t length)
 {
-    struct shmc_pymemo_slot *slot = shmc_pymemo_slot(memo, word);
+    const shmc_word word = slot->word;
 
-    if (slot->word != word) {
-        *slot = (struct shmc_pymemo_slot){word, (uint32_t)start, (uint16_t)length, memo->page};
-        return;
-    }
-    if (memo->used + length > SHMC_MEMO_BYTES) { /* M4 */
+    if (memo->used + length > SHMC_MEMO_BYTES) /* M4 */
         empty(memo);
-        slot->word = word;
-    }
     memcpy(memo->texts + memo->used, page + start, length);
     *slot = (struct shmc_pymemo_slot){word, (uint32_t)memo->used, (uint16_t)length, 0};
     memo->used += length;

@@ -51,10 +51,9 @@ static inline bool shmc_pymemo_fits(size_t length)
     return length - SHMC_MEMO_LEAST <= SHMC_MEMO_MOST - SHMC_MEMO_LEAST;
 }
 
-/* The text of a word, which fits and begins at `start` in the page: keeps the place; the text, if
- * the word was seen before. */
-void shmc_pymemo_keep(struct shmc_pymemo *memo, shmc_word word, const uint8_t *page, size_t start,
-                      size_t length);
+/* The text of a word that is seen again is kept. */
+void shmc_pymemo_keep(struct shmc_pymemo *memo, struct shmc_pymemo_slot *slot, const uint8_t *page,
+                      size_t start, size_t length);
 
 static inline struct shmc_pymemo_slot *shmc_pymemo_slot(struct shmc_pymemo *memo, shmc_word word)
 {
@@ -78,6 +77,19 @@ static inline const uint8_t *shmc_pymemo_text(const struct shmc_pymemo *memo,
                                               const uint8_t *page)
 {
     return (slot->page == 0 ? memo->texts : page) + slot->start;
+}
+
+/* The text of a word, which fits and begins at `start` in the page: keeps the place; the text, if
+ * the word was seen before. */
+static inline void shmc_pymemo_note(struct shmc_pymemo *memo, shmc_word word, const uint8_t *page,
+                                    size_t start, size_t length)
+{
+    struct shmc_pymemo_slot *slot = shmc_pymemo_slot(memo, word);
+
+    if (slot->word == word)
+        shmc_pymemo_keep(memo, slot, page, start, length);
+    else
+        *slot = (struct shmc_pymemo_slot){word, (uint32_t)start, (uint16_t)length, memo->page};
 }
 
 #endif

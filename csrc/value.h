@@ -192,8 +192,8 @@ struct shmc_string {
     uint32_t flags;
 };
 
-static inline bool shmc_string_open(const struct shmc_span *span, shmc_word word,
-                                    struct shmc_string *string)
+static inline __attribute__((always_inline)) bool
+shmc_string_open(const struct shmc_span *span, shmc_word word, struct shmc_string *string)
 {
     string->word = word;
     string->block = 0;

@@ -7,8 +7,10 @@
     ```yaml, ```ini      is read by a parser of its kind
     ```text              what something prints, or a drawing: not run
 
-An API server with some pods is where KUBECONFIG leads; the page is in an empty directory. Commands
-that would change the machine (pip, docker, systemctl ...) are noted instead of done.
+An API server with the tutorial's objects is where KUBECONFIG leads, but for the tutorial, which has
+to start its own; the page is in an empty directory, and what it exports stays for its later blocks.
+Commands that would change the machine (pip, docker, systemctl ...) are noted instead of done; a
+virtual environment that is made is an empty one, so that this one goes on.
 """
 
 from __future__ import annotations
@@ -25,11 +27,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from shmcache.engine import configuration
-from shmcache.testing import ApiServer
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE = 60.0
 NOTED = ("python3", "pip", "docker", "systemctl", "useradd", "sudo", "mount", "sysctl")
+_TOOL = """#!/bin/sh
+echo "{name} $*" >> {place}/.noted
+case "{name} $1 $2" in "python3 -m venv") mkdir -p "$3/bin" && : > "$3/bin/activate" ;; esac
+"""
 _BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"# ([\w./-]+\.(?:py|toml))\n")
 
@@ -56,7 +61,7 @@ def blocks_of(page: Path) -> list[Block]:
 class World:
     """Where the blocks of one page are run. A context manager."""
 
-    def __init__(self, place: Path, server: ApiServer) -> None:
+    def __init__(self, place: Path, kubeconfig: str = "") -> None:
         self.place = place
         self._names: dict[str, Any] = {"__name__": "page"}
         self._started: list[subprocess.Popen[bytes]] = []
@@ -65,16 +70,17 @@ class World:
         tools.mkdir()
         for name in NOTED:
             tool = tools / name
-            tool.write_text(f'#!/bin/sh\necho "{name} $*" >> {place}/.noted\n')
+            tool.write_text(_TOOL.format(name=name, place=place))
             tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
         found = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         self.environment = {
             "PATH": found,
             "PYTHONPATH": f"{ROOT}:{place}",
             "HOME": str(place),
-            "KUBECONFIG": server.kubeconfig(str(place / ".kubeconfig")),
+            "KUBECONFIG": kubeconfig,
             "PYTHONUNBUFFERED": "1",
         }
+        self._exported: dict[str, str] = {}
 
     def run(self, block: Block) -> None:
         """Does what the block says; an exception names it where it fails."""
@@ -109,11 +115,13 @@ class World:
         configuration.load(str(file), {}, {})
 
     def _shell(self, block: Block) -> None:
-        """Its background stays, in the session that it began."""
+        """Its background stays, in the session that it began; what it exports, for the next one."""
+        exports = self.place / ".exports"
         with self._log.open("ab") as log:
             shell = subprocess.Popen(
-                ["bash", "-euc", block.text],
+                ["bash", "-euc", f"{block.text}\nenv -0 > {exports}"],
                 cwd=self.place,
+                env={**os.environ, **self._exported},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -121,6 +129,8 @@ class World:
             )
             self._started.append(shell)
             assert 0 == shell.wait(PATIENCE), f"{block}:\n{self._log.read_text()}"
+        lines = exports.read_text().split("\0")
+        self._exported = dict(line.split("=", 1) for line in lines if line)
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,47 +18,31 @@ from pages import ROOT, Block, World, blocks_of
 from shmcache.locations import SharedMemory
 from shmcache.segments import PREFIX, Place
 from shmcache.testing import ApiServer
+from shmcache.testing.apiserver.__main__ import load
 
 # Pages fork, too.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+TUTORIAL = ROOT / "docs" / "tutorial.md"
 NAME = "web"
 """Of the cache of every page."""
 LINK = re.compile(r"\]\((?!http)([^)#]+)(#[^)]*)?\)")
 
 
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of objects that the tutorial makes, and that all pages speak of."""
+    place = tmp_path_factory.mktemp("cluster")
+    (made,) = [block for block in blocks_of(TUTORIAL) if "> cluster.json" in block.text]
+    World(place).run(made)
+    return place / "cluster.json"
+
+
 @pytest.fixture
-def server() -> Iterator[ApiServer]:
+def server(cluster: Path) -> Iterator[ApiServer]:
     with ApiServer(seed=1) as started:
-        for number in range(6):
-            pod = {
-                "metadata": {
-                    "name": f"web-{number}",
-                    "namespace": "prod",
-                    "labels": {"app": "web", "tier": "a" if number % 2 else "b"},
-                },
-                "spec": {
-                    "nodeName": f"node-{number % 3}",
-                    "containers": [{"name": "app", "image": "app:1"}],
-                },
-                "status": {"phase": "Running", "podIP": f"10.0.0.{number}"},
-            }
-            started.create("pods", pod)
-        started.create(
-            "deployments.apps",
-            {
-                "metadata": {"name": "web", "namespace": "prod"},
-                "spec": {
-                    "replicas": 6,
-                    "selector": {"matchLabels": {"app": "web"}},
-                    "template": {
-                        "metadata": {"labels": {"app": "web"}},
-                        "spec": {"containers": [{"name": "app", "image": "app:1"}]},
-                    },
-                },
-            },
-        )
+        load(started, str(cluster))
         yield started
 
 
@@ -69,17 +54,14 @@ def alone() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def world(
-    tmp_path: Path, alone: None, server: ApiServer, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[World]:
-    del alone
+@contextmanager
+def world_in(place: Path, monkeypatch: pytest.MonkeyPatch, kubeconfig: str = "") -> Iterator[World]:
     if shutil.which("curl") is None:
         pytest.skip("needs curl: apt install curl")
     assert [] == SharedMemory().names(PREFIX + NAME), "a cache of this name is in use"
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    with World(tmp_path, server) as made:
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "path", [str(place), *sys.path])
+    with World(place, kubeconfig) as made:
         for name, value in made.environment.items():
             monkeypatch.setenv(name, value)
         monkeypatch.delenv("SHMCACHE_NAME", raising=False)
@@ -87,14 +69,38 @@ def world(
     Place(NAME).unlink()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_does_what_it_says(page: Path, world: World) -> None:
+@pytest.fixture
+def world(
+    tmp_path: Path, alone: None, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
+    del alone
+    kubeconfig = server.kubeconfig(str(tmp_path / ".kubeconfig"))
+    with world_in(tmp_path, monkeypatch, kubeconfig) as made:
+        yield made
+
+
+def done(page: Path, world: World) -> None:
     for block in blocks_of(page):
         try:
             world.run(block)
         except Exception as error:
             raise AssertionError(f"{block}: {error!r}") from error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted({*PAGES} - {TUTORIAL}), ids=lambda page: page.stem)
+def test_a_page_does_what_it_says(page: Path, world: World) -> None:
+    done(page, world)
+
+
+@pytest.mark.slow
+def test_the_tutorial_needs_nothing_but_itself(
+    tmp_path: Path, alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a server nor a kubeconfig: it starts the one, and exports the other."""
+    del alone
+    with world_in(tmp_path, monkeypatch) as world:
+        done(TUTORIAL, world)
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *PAGES], ids=str)

@@ -7,7 +7,7 @@ Two rules hold for every step. What happens next is decided in this file alone, 
 And after every step exactly one thing is under way: a LIST page, a watch, a sleep, or nothing for
 ever; whoever carries out the actions can be so simple that it needs no test.
 
-The rows R-.. that comments name are those of the table of client behaviour in ARCHITECTURE.md.
+The rows R-.. that comments name are those of docs/behaviour.md.
 """
 
 from __future__ import annotations

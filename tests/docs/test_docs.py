@@ -27,6 +27,7 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 NAME = "web"
 """Of the cache of every page."""
+ROW = re.compile(r"R-[A-Z]{2}-\d\d")
 LINK = re.compile(r"\]\((?!http)([^)#]+)(#[^)]*)?\)")
 
 
@@ -108,6 +109,15 @@ def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     for target, _ in LINK.findall(text):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_each_row_of_behaviour_that_is_cited_is_explained_and_no_other() -> None:
+    page = (ROOT / "docs" / "behaviour.md").read_text()
+    sources = [file for place in ("shmcache", "tests") for file in (ROOT / place).rglob("*.py")]
+    cited = {row for file in sources for row in ROW.findall(file.read_text())}
+
+    assert sorted(cited) == sorted(re.findall(rf"^\| ({ROW.pattern}) \|", page, re.MULTILINE))
+    assert set(ROW.findall((ROOT / "ARCHITECTURE.md").read_text())) <= cited
 
 
 def test_every_page_is_in_the_index() -> None:

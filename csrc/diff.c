@@ -7,7 +7,7 @@
  * A change copies the path to its leaf and nothing else, so two roots of one resource share
  * all other nodes, by offset. Two sides walk in step; each stands before an item, which is
  * a node not opened yet or an entry of a leaf, and whose first key is known without opening
- * it (N1 of treewrite.c).
+ * it (N1 of tree.c).
  *
  *   the same node on both sides      neither is opened: nothing below it differs
  *   first keys differ                the side with the smaller one goes on: it opens its node,

@@ -1,11 +1,11 @@
 """Where a cache's segments are, what they are called, and whom we trust.
 
-The family of a cache "pods" (layout version 4, in /dev/shm or in a directory):
+The family of a cache "pods" (layout version 5, in /dev/shm or in a directory):
 
-    shmcache-v4-pods.lock            0600: the writer's lock, and its pid for display
-    shmcache-v4-pods.cache           names the current DATA and SEATS; replaced by rename
-    shmcache-v4-pods.<16 hex>.data   DATA instance: written by the writer's uid only
-    shmcache-v4-pods.<16 hex>.seats  SEATS instance: writable for whoever may read DATA
+    shmcache-v5-pods.lock            0600: the writer's lock, and its pid for display
+    shmcache-v5-pods.cache           names the current DATA and SEATS; replaced by rename
+    shmcache-v5-pods.<16 hex>.data   DATA instance: written by the writer's uid only
+    shmcache-v5-pods.<16 hex>.seats  SEATS instance: writable for whoever may read DATA
 
 Readers never open the lock file. Whatever is opened must be a regular file owned by our own uid,
 root, or a uid that the user named: /dev/shm is writable for everybody. The layout version stands

@@ -1,7 +1,8 @@
 r"""Deployment -> ReplicaSet -> Pod: two controllers as those of Kubernetes, small enough to read.
 
     shmcache run deployments.apps replicasets.apps pods \
-        --index 'pods:owner=metadata.ownerReferences[*].uid'
+        --index 'pods:owner=metadata.ownerReferences[*].uid' \
+        --index 'replicasets.apps:owner=metadata.ownerReferences[*].uid'
     python -m examples.deployments                     # in another terminal; ctrl-C drains
 
 The cache is read, and what is to be changed is written with the kubernetes package. Each reconcile

@@ -45,6 +45,7 @@ class Succession:
         self._seen = 0
         self._refused = 0  # an instance that we could not attach to, and when to try again
         self._retry_at = 0.0
+        self._told = False
 
     def find(self, old: _hot.Reader) -> _hot.Reader | None:
         """The reader that takes the place of `old`; None while nothing can."""
@@ -90,13 +91,14 @@ class Succession:
         It is told once; later, if there is no descriptor to import that with.
         """
         self._retry_at = time.monotonic() + _LOOK_SECONDS
-        if named == self._refused:
+        if named == self._refused and self._told:
             return
+        self._refused, self._told = named, False
         try:
             import logging
         except OSError:
             return
-        self._refused = named
+        self._told = True
         logging.getLogger(__name__).warning(
             "cache %r: the next instance cannot be read yet, the last one goes on: %s",
             self._place.name,

@@ -4,7 +4,9 @@ next writer do; and what has ended keeps nothing (G13, G14, G15, G19)."""
 from __future__ import annotations
 
 import asyncio
+import builtins
 import contextlib
+import errno
 import queue
 import subprocess
 import sys
@@ -292,6 +294,34 @@ def test_what_cannot_be_attached_is_tried_again_at_leisure(
         assert not one.possible(old)
         one._retry_at = 0.0
         assert one.possible(old)
+
+
+def test_what_cannot_even_be_told_is_tried_again_at_leisure(
+    name: str,
+    left: tuple[shmcache.Cache, Names, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No descriptor is left to import the log with."""
+    cache, _, _ = left
+    one: Any = Succession(cache._place)
+    real = builtins.__import__
+
+    def refusing(module: str, *more: Any) -> Any:
+        if module == "logging":
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(module, *more)
+
+    with crowded(name, monkeypatch):
+        monkeypatch.setattr(succession, "_LOOK_SECONDS", 3600.0)
+        with monkeypatch.context() as patch:
+            patch.setattr(builtins, "__import__", refusing)
+            assert one.find(cache._reader) is None
+        assert not one.possible(cache._reader)
+        one._retry_at = 0.0
+        caplog.clear()
+        assert one.find(cache._reader) is None
+        assert "cannot be read yet" in caplog.text
 
 
 # ---- memory that the writer needs --------------------------------------------------------------

@@ -158,15 +158,13 @@ static PyObject *delta_told(PyObject *self, PyObject *whole)
     const bool flag = what == ADD      ? whole == Py_False
                       : what == DELETE ? (at->flags & SHMC_FLAG_UNKNOWN) != 0
                                        : false;
-    PyObject *parts[] = {
-        PyLong_FromLong(what),
-        Py_NewRef(self),
-        what == ADD ? Py_NewRef(Py_None) : delta_part(self, OLD),
-        what == DELETE ? Py_NewRef(Py_None) : delta_part(self, NEW),
-        PyBool_FromLong(flag),
-    };
+    PyObject *old = what == ADD ? Py_NewRef(Py_None) : delta_part(self, OLD);
+    PyObject *new = old == NULL      ? NULL
+                    : what == DELETE ? Py_NewRef(Py_None)
+                                     : delta_part(self, NEW);
+    PyObject *parts[] = {PyLong_FromLong(what), Py_NewRef(self), old, new, PyBool_FromLong(flag)};
     const size_t count = sizeof parts / sizeof parts[0];
-    PyObject *told = parts[2] == NULL || parts[3] == NULL ? NULL : PyTuple_New((Py_ssize_t)count);
+    PyObject *told = new == NULL ? NULL : PyTuple_New((Py_ssize_t)count);
 
     for (size_t i = 0; i < count; i++) {
         if (told != NULL)

@@ -229,6 +229,8 @@ enum shmc_status shmc_writer_takeover(struct shmc_segment *data, struct shmc_seg
     data->file_size = shmc_load_acquire(&super->file_size);
     status = shmc_writer_make(data, seats, settings, &writer);
     if (status == SHMC_OK) {
+        if (seats != NULL) /* nobody was here to do it: who sits there is seen, whatever was written */
+            (void)shmc_seats_mend(seats, writer->seat_count, writer->seats_instance);
         status = walk_all(writer, what, what_size);
         if (status == SHMC_OK)
             status = settle(writer);

@@ -175,12 +175,8 @@ class Inherited(Owned):
         seats = self.place.open_own("seats", self.current.seats, mode)
         wanted = lib.shmc_seats_size(seat_count)
         self.seats = self._map_own(seats, wanted, doing)
-        found = ffi.new("uint64_t *")
         if os.fstat(seats).st_size != wanted:
             raise LayoutMismatch(f"{doing}: it has another number of seats")
-        check(lib.shmc_seats_check_header(self.seats, found), f"{doing}: SEATS")
-        if found[0] != self.current.seats:
-            raise LayoutMismatch(f"{doing}: SEATS is another instance than its name says")
 
 
 class Attached(Segments):

@@ -88,6 +88,26 @@ def test_a_seats_that_is_too_long_is_cut_and_stops_nobody(name: str) -> None:
     assert [] == SharedMemory().names(PREFIX + name)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_scribbled_seats_costs_the_next_writer_nothing(name: str, seed: int) -> None:
+    """It goes on, and who sits there still is served; with seed 0 all is zeros."""
+    with shmcache.Writer(name, ["pods"], arena_max="16MiB", seats=SEATS, ring_slots=64) as writer:
+        writer.put("pods", "a", {"n": 0})
+        with Worker("fork", follower, name) as worker:
+            assert "ready" == worker.hear()
+            seats = seats_of(writer)
+            writer.leave()
+            seats.write_bytes(random.Random(seed).randbytes(SIZE) if seed else bytes(SIZE))
+            with shmcache.Writer(
+                name, ["pods"], arena_max="16MiB", seats=SEATS, ring_slots=64
+            ) as second:
+                assert ["pods"] == list(second.inherited)
+                second.put("pods", "a", {"n": 1})
+                assert 1 == worker.hear()
+                shmcache.attach(name).close()
+                second.check()
+
+
 def test_a_queue_that_is_too_long_is_opened(writer: shmcache.Writer) -> None:
     with shmcache.attach(writer.name) as cache:
         cache.queue("q").add("key")

@@ -97,6 +97,8 @@ class Usual:
         nothing = Place(until, None, Form(), "", b"")
         if server.draining or not path.isascii() or len(path) > PLACE_MAX:
             return nothing
+        if b"?" in path or b"#" in path:
+            return nothing  # what was cut off stands in its query: it is no name
         try:
             target = address_of("GET", f"{path.decode()}/{ANY}").target
             if target is None or target.name != ANY or target.subresource:

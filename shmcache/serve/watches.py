@@ -48,13 +48,22 @@ class Watches:
         return Opening(self, served, selection, form, asked)
 
     def channel(self, served: Served) -> Channel:
-        """The channel of a resource, which stands where the cache stands when it is new."""
-        found = self._channels.get(served.name)
-        if found is not None:
-            return found[1]
+        """The channel of a resource, which stands where the cache stands when it is new.
+
+        A Failure (429) where the cache does not hold what is `served`, O1 of catalogue.py.
+        """
         server = self._server
+        server.catalogue.root(served)
+        found = self._channels.get(served.name)
+        if found is not None and found[0].declaration == served.declaration:
+            return found[1]
+        if found is not None:
+            found[1].expire()  # it has not seen yet what became of it
+            self.rest(found[1])
         own = len(served.scope.namespaces) > 1
         channel = Channel(server.cache, served.name, served.kind, own=own)
+        if channel.declaration != served.declaration:
+            raise failures.not_listed()
         if not self._channels:
             server.bell.add(self._rung)
             self._look_later()

@@ -8,7 +8,7 @@ import itertools
 import os
 import socket
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import orjson
 
@@ -79,6 +79,35 @@ class Asked:
                 if not until_closed:
                     break
             return found
+
+
+class Stream:
+    """A watch, read line by line."""
+
+    def __init__(self, asked: Asked, query: str, path: str = "/api/v1/pods") -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", asked.serve.port, timeout=30)
+        self._connection.request("GET", f"{path}?watch=1&{query}")
+        self.response = self._connection.getresponse()
+        self.headers = dict(self.response.getheaders())
+
+    def next(self) -> Object | None:
+        line = self.response.readline()
+        return orjson.loads(line) if line else None
+
+    def told(self) -> tuple[str, str]:
+        event = self.next()
+        assert event is not None
+        return event["type"], event["object"].get("metadata", {}).get("name", "")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.response.close()
+        self.close()
 
 
 @contextlib.contextmanager

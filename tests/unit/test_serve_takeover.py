@@ -4,11 +4,12 @@ scope (G33), whenever the server looks again by itself."""
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from served import Asked, pod, serving
+from served import Asked, Stream, pod, serving
 
 import shmcache
 from shmcache import Resource, states
@@ -143,3 +144,83 @@ def test_pages_of_the_old_content_end_with_it(asked: Asked) -> None:
 def test_the_same_configuration_goes_on_as_if_nothing_had_happened(asked: Asked) -> None:
     with taken_over(asked, pods(), "nodes"):
         assert codes(asked, f"{FAR}/p-0001", ALL, f"{NEAR}/none") == [200, 200, 404]
+
+
+# ---- watches -------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def held_up(asked: Asked) -> Iterator[None]:
+    """The server does nothing meanwhile."""
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        go_on.wait(30)
+
+    asked.serve.server.loop.call_threadsafe(hold)
+    assert held.wait(30)
+    try:
+        yield
+    finally:
+        go_on.set()
+
+
+def watching(asked: Asked, query: str, path: str = ALL) -> Stream:
+    """A watch that is live."""
+    stream = Stream(asked, query, path)
+    server, deadline = asked.serve.server, time.monotonic() + 30
+    while not asked.serve.call(lambda: server.watches.count):
+        assert time.monotonic() < deadline
+    return stream
+
+
+def test_a_watch_of_more_is_not_told_that_the_rest_is_deleted(asked: Asked) -> None:
+    with watching(asked, "resourceVersion=100") as stream, contextlib.ExitStack() as others:
+        with held_up(asked):
+            writer = others.enter_context(taken_over(asked, pods(namespaces=["a"]), "nodes"))
+            fill(writer, PODS[:3], "200")
+        event = stream.next()
+
+        assert event is not None
+        assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+        assert stream.next() is None
+        assert codes(asked, f"{ALL}?watch=1&timeoutSeconds=1") == [403]
+
+
+def test_nor_of_a_resource_that_is_dropped(asked: Asked) -> None:
+    with watching(asked, "resourceVersion=100") as stream, contextlib.ExitStack() as others:
+        with held_up(asked):
+            others.enter_context(taken_over(asked, "nodes"))
+        event = stream.next()
+
+    assert event is not None
+    assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+
+
+def test_a_watch_that_begins_before_its_channel_has_seen_the_takeover(asked: Asked) -> None:
+    """It is of the new declaration; those of the old one end."""
+    with watching(asked, "resourceVersion=100", NEAR) as old, contextlib.ExitStack() as others:
+        asked.serve.call(lambda: asked.serve.server.bell.remove(asked.serve.server.watches._rung))
+        writer = others.enter_context(taken_over(asked, pods(namespaces=["a", "b"]), "nodes"))
+        fill(writer, PODS, "200")
+        with Stream(asked, "", NEAR) as new:
+            event = old.next()
+            assert event is not None
+            assert event["object"]["code"] == 410
+            assert [new.told() for _ in range(3)] == [("ADDED", f"p-000{n}") for n in range(3)]
+            assert asked.serve.call(
+                lambda: [one.lanes for _, one in asked.serve.server.watches._channels.values()]
+            ) == [True]
+
+
+def test_a_watch_goes_on_under_a_writer_of_the_same_configuration(asked: Asked) -> None:
+    with (
+        watching(asked, "resourceVersion=100") as stream,
+        taken_over(asked, pods(), "nodes") as writer,
+    ):
+        with writer.batch():
+            writer.apply("pods", [pod(7, "a", 201)])
+            writer.set_version("pods", "201")
+
+        assert stream.told() == ("ADDED", "p-0007")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from served import Asked, pod, serving
+from served import Asked, Stream, pod, serving
 
 from shmcache import Resource, states
 from shmcache.serve.limits import Limits
@@ -20,35 +18,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 30.0
 Json = dict[str, Any]
-
-
-class Stream:
-    """A watch, read line by line."""
-
-    def __init__(self, asked: Asked, query: str, path: str = "/api/v1/pods") -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", asked.serve.port, timeout=30)
-        self._connection.request("GET", f"{path}?watch=1&{query}")
-        self.response = self._connection.getresponse()
-        self.headers = dict(self.response.getheaders())
-
-    def next(self) -> Json | None:
-        line = self.response.readline()
-        return json.loads(line) if line else None
-
-    def told(self) -> tuple[str, str]:
-        event = self.next()
-        assert event is not None
-        return event["type"], event["object"].get("metadata", {}).get("name", "")
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.response.close()
-        self.close()
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ class Watches:
         server.on_drain[self.end] = None
 
     def open(self, served: Served, selection: Selection, form: Form, asked: ListOptions) -> Opening:
-        """What is to become a watch: begin() it when its head was written."""
+        """What is to become a watch: begin() it when its head was written, or drop() it."""
         return Opening(self, served, selection, form, asked)
 
     def channel(self, served: Served) -> Channel:
@@ -201,6 +201,10 @@ class Opening:
         else:
             self._tick_later()
         return watcher
+
+    def drop(self) -> None:
+        """There is nobody any more to begin it for."""
+        self._watches.rest(self.channel)
 
     def _ended(self) -> None:
         if self._timer is not None:

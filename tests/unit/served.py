@@ -7,6 +7,7 @@ import http.client
 import itertools
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
 
@@ -79,6 +80,22 @@ class Asked:
                 if not until_closed:
                     break
             return found
+
+    @contextlib.contextmanager
+    def held_up(self) -> Iterator[None]:
+        """The server does nothing meanwhile."""
+        held, go_on = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            held.set()
+            go_on.wait(30)
+
+        self.serve.server.loop.call_threadsafe(hold)
+        assert held.wait(30)
+        try:
+            yield
+        finally:
+            go_on.set()
 
 
 class Stream:

@@ -4,7 +4,6 @@ scope (G33), whenever the server looks again by itself."""
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -149,23 +148,6 @@ def test_the_same_configuration_goes_on_as_if_nothing_had_happened(asked: Asked)
 # ---- watches -------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def held_up(asked: Asked) -> Iterator[None]:
-    """The server does nothing meanwhile."""
-    held, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        held.set()
-        go_on.wait(30)
-
-    asked.serve.server.loop.call_threadsafe(hold)
-    assert held.wait(30)
-    try:
-        yield
-    finally:
-        go_on.set()
-
-
 def watching(asked: Asked, query: str, path: str = ALL) -> Stream:
     """A watch that is live."""
     stream = Stream(asked, query, path)
@@ -177,7 +159,7 @@ def watching(asked: Asked, query: str, path: str = ALL) -> Stream:
 
 def test_a_watch_of_more_is_not_told_that_the_rest_is_deleted(asked: Asked) -> None:
     with watching(asked, "resourceVersion=100") as stream, contextlib.ExitStack() as others:
-        with held_up(asked):
+        with asked.held_up():
             writer = others.enter_context(taken_over(asked, pods(namespaces=["a"]), "nodes"))
             fill(writer, PODS[:3], "200")
         event = stream.next()
@@ -190,7 +172,7 @@ def test_a_watch_of_more_is_not_told_that_the_rest_is_deleted(asked: Asked) -> N
 
 def test_nor_of_a_resource_that_is_dropped(asked: Asked) -> None:
     with watching(asked, "resourceVersion=100") as stream, contextlib.ExitStack() as others:
-        with held_up(asked):
+        with asked.held_up():
             others.enter_context(taken_over(asked, "nodes"))
         event = stream.next()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -195,6 +196,35 @@ def test_an_unwatched_server_follows_nothing(asked: Asked) -> None:
 
     assert asked.serve.call(lambda: not server.watches._channels)
     until(asked, lambda: server.bell._relay is None)
+
+
+SOCKET = (
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Origin: http://localhost\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+@pytest.mark.parametrize("headers", [b"", SOCKET], ids=["chunks", "frames"])
+def test_a_client_that_has_gone_before_the_head_is_written_leaves_no_watch(
+    asked: Asked, headers: bytes
+) -> None:
+    server, opened = asked.serve.server, 10
+    address = ("127.0.0.1", asked.serve.port)
+    clients = [socket.create_connection(address) for _ in range(opened)]
+    until(asked, lambda: len(server.connections) == opened)
+    with asked.held_up():
+        for client in clients:
+            client.sendall(
+                b"GET /api/v1/pods?watch=1&resourceVersion=100 HTTP/1.1\r\nHost: localhost\r\n"
+                + headers
+                + b"\r\n"
+            )
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+    until(asked, lambda: not server.connections)
+
+    assert server.stats.requests == opened
+    assert asked.serve.call(lambda: (server.watches.count, server.watches._channels)) == (0, {})
 
 
 def test_many_watches_wake_by_one_descriptor_and_read_the_ring_once(asked: Asked) -> None:

@@ -142,6 +142,10 @@ def test_without_tokens_a_foreign_name_and_a_foreign_page_are_refused() -> None:
         assert asked.get(PODS, Origin="http://evil.example").code == 403
         assert asked.get(PODS, Origin="http://localhost:3000").code == 200
         assert asked.get(PODS, Origin="null").code == 403
+        for strange in ("http://[", "http://]", "http://localhost@evil.example"):
+            assert asked.get(PODS, Origin=strange).code == 403
+            assert asked.get(f"{PODS}/p-0001", Origin=strange).code == 403
+        assert asked.get(PODS, Origin="http://[::1]:3000").code == 200
 
 
 def test_tokens(tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ class Watches:
         self._bookmark_seconds = bookmark_seconds
         self._channels: dict[str, tuple[Served, Channel]] = {}
         self._turns: set[str] = set()
+        self._looking: Timer | None = None
+        """The one look that is due, as long as anything is watched."""
         self._luck = random.Random()
         server.on_drain[self.end] = None
 
@@ -87,6 +89,7 @@ class Watches:
         del self._channels[channel.resource]
         if not self._channels:
             self._server.bell.remove(self._rung)
+            self._look_no_more()
 
     def catch_up(self) -> None:
         """Tells everything that was published, now."""
@@ -127,7 +130,7 @@ class Watches:
         try:
             more = channel.drain()
         except KeyError:  # the next instance has no such resource: its watches have ended
-            self._channels.pop(name, None)
+            self.rest(channel)
             return
         channel.call_waiting()
         if more:
@@ -137,18 +140,23 @@ class Watches:
     # ---- freshness -------------------------------------------------------------------------------
 
     def _look_later(self) -> None:
-        self._server.loop.call_later(LOOK_SECONDS, self._look)
+        self._look_no_more()
+        self._looking = self._server.loop.call_later(LOOK_SECONDS, self._look)
+
+    def _look_no_more(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
 
     def _look(self) -> None:
         """A cache that is too old to be shown is not watched either."""
+        self._look_later()
         for served, channel in list(self._channels.values()):
             try:
                 self._server.standing.headers(served)
             except failures.Failure as failure:
                 for watcher in list(channel.watchers):
                     watcher.fail(failure)
-        if self._channels:
-            self._look_later()
 
     # ---- time ------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import pytest
 from served import Asked, Stream, pod, serving
 
 from shmcache import Resource, states
+from shmcache.serve import watches
 from shmcache.serve.limits import Limits
 from shmcache.serve.server import Serving
 
@@ -196,6 +197,41 @@ def test_an_unwatched_server_follows_nothing(asked: Asked) -> None:
 
     assert asked.serve.call(lambda: not server.watches._channels)
     until(asked, lambda: server.bell._relay is None)
+
+
+def test_one_timer_looks_whether_what_is_watched_is_fresh(asked: Asked) -> None:
+    """However often the last watch goes and another one comes."""
+    server = asked.serve.server
+    opened, loop = server.watches, server.loop
+
+    def looks() -> int:
+        return sum(timer.function == opened._look for _, _, timer in loop._timers)
+
+    for _ in range(5):
+        with Stream(asked, "resourceVersion=100"):
+            until(asked, lambda: opened.count == 1)
+        until(asked, lambda: not opened._channels)
+    with Stream(asked, "resourceVersion=100"):
+        until(asked, lambda: opened.count == 1)
+        assert asked.serve.call(looks) == 1
+        asked.serve.call(opened._look)  # as if its time had come
+        assert asked.serve.call(looks) == 1
+    until(asked, lambda: looks() == 0)
+
+
+def test_a_look_that_fails_is_not_the_last(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = asked.serve.server
+    looked: list[object] = []
+
+    def fails(served: object) -> None:
+        looked.append(served)
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(watches, "LOOK_SECONDS", 0.01)
+    with Stream(asked, "resourceVersion=100"):
+        until(asked, lambda: server.watches.count == 1)
+        monkeypatch.setattr(server.standing, "headers", fails)
+        until(asked, lambda: len(looked) > 1)
 
 
 SOCKET = (

@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-s", "--server", metavar="URL", help="for --review, without a kubeconfig")
     parser.add_argument("--kubeconfig", metavar="FILE", help="for --review")
     parser.add_argument("--context", help="of the kubeconfig")
-    parser.add_argument("--proxy", metavar="URL", help="pass what is not served here on to"
-                        " this API server, with the caller's credentials")  # fmt: skip
+    parser.add_argument("--proxy", metavar="URL", help="pass what is not served here,"
+                        " and discovery, on to this API server, as the caller")  # fmt: skip
     parser.add_argument("--proxy-ca", metavar="FILE", help="its certificate authority")
     parser.add_argument("--allow-host", action="append", default=[], metavar="NAME",
                         help="what requests without tokens may call this host")  # fmt: skip

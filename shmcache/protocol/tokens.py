@@ -10,6 +10,7 @@ from typing import NamedTuple
 from shmcache.protocol import failures
 
 FORMAT = "meta.k8s.io/v1"
+SIGNED = 1 << 63
 LATEST = -1
 """The version of a token that stands in for an expired one: go on with what is there now."""
 
@@ -44,15 +45,28 @@ def decode(token: str) -> Token:
         body = json.loads(text)
     except ValueError as error:
         raise _invalid(_complaint(text)) from error
+    except RecursionError as error:
+        raise _invalid("exceeded max depth") from error
     if not isinstance(body, dict) or body.get("v") != FORMAT:
         raise _invalid("server does not recognize this encoded version")
-    version, start = body.get("rv"), body.get("start")
-    if not isinstance(version, int) or not isinstance(start, str) or version == 0:
+    version, start = _version(body.get("rv")), body.get("start")
+    if not isinstance(start, str) or version == 0:
         raise _invalid("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
-    if any(part in {".", ".."} for part in start.split("/")):
-        raise _invalid(f"invalid start key: {start}")
+    shown = start.encode("utf-8", "replace").decode()  # a lone surrogate is no text
+    if shown != start or any(part in {".", ".."} for part in start.split("/")):
+        raise _invalid(f"invalid start key: {shown}")
     state = body.get("state")
     return Token(version, start.removeprefix("/"), state if isinstance(state, str) else "")
+
+
+def _version(found: object) -> int:
+    """A version of a token: a number of 64 bits with its sign."""
+    if isinstance(found, bool) or not isinstance(found, int):
+        return 0
+    if not -SIGNED <= found < SIGNED:
+        field = "Go struct field continueToken.rv of type int64"
+        raise _invalid(f"json: cannot unmarshal number {found} into {field}")
+    return found
 
 
 def _complaint(text: bytes) -> str:

@@ -50,13 +50,13 @@ def _read(query: Mapping[str, str]) -> ListOptions:
         watch=is_set(query.get("watch", "false")),
         resource_version=query.get("resourceVersion", ""),
         resource_version_match=query.get("resourceVersionMatch", ""),
-        limit=_number(query.get("limit") or "0"),
+        limit=_number(query.get("limit", "0")),
         continue_token=query.get("continue", ""),
         label_selector=query.get("labelSelector", ""),
         field_selector=query.get("fieldSelector", ""),
         allow_bookmarks=is_set(query.get("allowWatchBookmarks", "false")),
         send_initial_events=None if initial is None else is_set(initial),
-        timeout_seconds=_number(timeout) if timeout else None,
+        timeout_seconds=None if timeout is None else _number(timeout),
     )
 
 

@@ -17,7 +17,6 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from shmcache.errors import SourceError
 from shmcache.protocol import failures
@@ -137,7 +136,7 @@ class Access:
         if host and host not in self._hosts:
             raise _strange(f"this server is not called {host!r} (see --allow-host)")
         origin = headers.get("origin")
-        if origin is not None and _host(urlsplit(origin).netloc) not in self._hosts:
+        if origin is not None and _host(origin.partition("://")[2]) not in self._hosts:
             raise _strange(f"a page of {origin!r} may not ask this server")
 
 

@@ -10,11 +10,16 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from shmcache import states
+from shmcache.protocol import failures
 from shmcache.protocol.builtins import builtin
 from shmcache.protocol.kinds import Kind
 from shmcache.serve.scope import UNKNOWN, Scope
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shmcache._hot import Root
     from shmcache.reader import Cache
 
 LOOK_SECONDS = 1.0
@@ -29,7 +34,12 @@ _CALLED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+def declaration(record: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a resource's record says that it is; None where it is no resource any more."""
+    return None if record["state"] == states.GONE else record["settings"] or {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Served:
     """One resource of the cache, as the API has it."""
 
@@ -37,6 +47,8 @@ class Served:
     """In the cache: cache[name]."""
     kind: Kind
     scope: Scope
+    declaration: dict[str, Any]
+    """Out of which this was made."""
 
     def key(self, namespace: str, name: str) -> str:
         """Of an object in the cache."""
@@ -50,14 +62,44 @@ class Catalogue:
         self._cache = cache
         self._looked = 0.0
         self._served: dict[tuple[str, str, str], Served] = {}
-        self._known: dict[str, tuple[object, Served]] = {}
+        self._known: dict[str, Served] = {}
+        self._seen: dict[Served, tuple[tuple[int, int], bool]] = {}
+        """In which instance and generation each was seen to be it, and whether it had content."""
         self.unknown: tuple[str, ...] = ()
         """Resources of the cache whose kind nobody knows yet."""
 
     def find(self, group: str, version: str, resource: str) -> Served | None:
         """The resource of a path, or None."""
         self._look()
-        return self._served.get((group, version, resource))
+        found = self._served.get((group, version, resource))
+        if found is not None and self._latest(found) is None:
+            self._look(now=True)
+            found = self._served.get((group, version, resource))
+        return found
+
+    def root(self, served: Served) -> tuple[Root, int]:
+        """The latest state, and the resource's number there; a Failure (429) unless it shows it."""
+        root, number, shown = self._latest(served) or (None, 0, False)
+        if root is None or not shown:
+            raise failures.not_listed()
+        return root, number
+
+    def _latest(self, served: Served) -> tuple[Root, int, bool] | None:
+        """root(), and whether it has the content; None where it is of another declaration."""
+        try:
+            reader, number = self._cache.locate(served.name)
+        except KeyError:
+            return None  # another instance, which does not have it
+        root = reader.root()
+        at = (root.instance, root.generation)
+        seen = self._seen.get(served)
+        if seen is None or seen[0] != at:
+            record = root.record(number)
+            if declaration(record) != served.declaration:
+                return None
+            shown = not served.scope.known or states.has_content(record)
+            seen = self._seen[served] = (at, shown)
+        return root, number, seen[1]
 
     def all(self) -> list[Served]:
         """All of them, in the order of the cache."""
@@ -72,11 +114,12 @@ class Catalogue:
             found.setdefault(kind.group, {}).setdefault(kind.version, []).append(kind)
         return found
 
-    def _look(self) -> None:
-        now = time.monotonic()
-        if now - self._looked < LOOK_SECONDS:
+    def _look(self, *, now: bool = False) -> None:
+        moment = time.monotonic()
+        if not now and moment - self._looked < LOOK_SECONDS:
             return
-        self._looked = now
+        self._looked = moment
+        self._seen.clear()
         root = self._cache.reader.root()
         served: dict[tuple[str, str, str], Served] = {}
         unknown = []
@@ -92,17 +135,16 @@ class Catalogue:
         self._served, self.unknown = served, tuple(unknown)
 
     def _serve(self, root: Any, number: int, name: str) -> Served | None:
-        settings = root.record(number)["settings"] or {}
-        known, found = self._known.get(name, (None, None))
-        if found is not None and known == settings:
-            return found
+        settings = declaration(root.record(number)) or {}
+        known = self._known.get(name)
+        if known is not None and known.declaration == settings:
+            return known
         declared = _declared(settings)
         kind = declared or _BUILTIN.get(name) or _CALLED.get(name) or _seen(root, number, name)
         if kind is None:
             return None
         scope = Scope.read(settings) if SAID in settings else UNKNOWN
-        made = Served(name, kind, scope)
-        self._known[name] = (settings, made)
+        made = self._known[name] = Served(name, kind, scope, settings)
         return made
 
 

@@ -3,6 +3,8 @@
 C3  an answer that cannot be ended as it began ends the connection without its last chunk, so
     that the client knows.
 
+C6  what has come is answered, also where reading it fails: with 500, and a line in the log.
+
 C1 stands in incoming.py, C2, C4 and C5 in wire.py.
 """
 
@@ -177,7 +179,11 @@ class Connection(Wire):
 
     def _answer_usual(self, data: bytes) -> bool:
         """Whether this was the usual request, and is answered."""
-        answer = self.server.usual.answer(data)
+        try:
+            answer = self.server.usual.answer(data)
+        except Exception:
+            logger.exception("serve: the usual way")
+            return False  # the long way says what is wrong
         if answer is None:
             return False
         self.send(answer)
@@ -194,6 +200,11 @@ class Connection(Wire):
                 request = self._incoming.next()
             except BadRequest as error:
                 self._refuse(error)
+                return
+            except Exception:
+                self.server.stats.errors += 1
+                logger.exception("serve: a request that cannot be read")
+                self._refuse(BadRequest(500, "see the log of shmcache serve"))
                 return
             if request is None:
                 self._await_more()

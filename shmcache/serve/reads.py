@@ -11,6 +11,7 @@ from shmcache.protocol import accept, failures, tokens, validation
 from shmcache.selectors import FieldSelector, LabelSelector
 from shmcache.serve import lanes, lists, past, pretty, shapes, zipping
 from shmcache.serve.answers import Answer, Stream
+from shmcache.serve.catalogue import declaration
 
 if TYPE_CHECKING:
     from shmcache.protocol.options import ListOptions
@@ -35,10 +36,11 @@ async def get(server: Server, request: Request, served: Served) -> Answer:
     headers = server.standing.headers(served)
     key = served.key(target.namespace, target.name)
     for tries in range(TRIES):
-        found = server.cache[served.name].get(key)
-        if found is None:
-            raise served.scope.missing(served.kind, target.name)
+        root, number = server.catalogue.root(served)
         try:
+            found = root.get(number, key)
+            if found is None:
+                raise served.scope.missing(served.kind, target.name)
             body = shapes.one(served.kind, found, shape, query.get("includeObject", ""))
         except StaleObjectError:
             if tries == TRIES - 1:
@@ -64,8 +66,8 @@ async def list_(server: Server, request: Request, served: Served) -> Stream:
     wanted = listing.selection(target.namespace or None, labels, fields, None)
     include = query.get("includeObject", "")
     for tries in range(TRIES):
-        state, after = _state(server, served, asked, target.namespace)
         try:
+            state, after = _state(server, served, asked, target.namespace)
             walk = _walk(state, wanted, asked, after)
             metadata = _metadata(server, walk, state, wanted, asked)
             body = shapes.pieces(kind, walk, metadata, shape, include)
@@ -103,23 +105,31 @@ def _state(
     server: Server, served: Served, asked: ListOptions, namespace: str
 ) -> tuple[State, str | None]:
     """The state to list, and the key behind which to begin, relative to the list's scope."""
-    reader, number = server.cache.locate(served.name)
-    root = reader.root()
+    root, number = server.catalogue.root(served)
     version = lanes.version_of(root.record(number), namespace) or "0"
     latest = past.state_of(root, number, version)
     if asked.continue_token:
-        return _continued(server, latest, asked.continue_token)
+        return _continued(server, served, latest, asked.continue_token)
     wanted = validation.numeric(asked.resource_version)
     legacy = not asked.resource_version_match and asked.limit > 0 and wanted > 0
     if (asked.resource_version_match != validation.EXACT and not legacy) or str(wanted) == version:
         return latest, None
     found = server.past.of_version(latest, str(wanted))
-    if found is None:
+    if found is None or not _shows(found, served):
         raise failures.expired(failures.LIST_TOO_OLD)
     return found, None
 
 
-def _continued(server: Server, latest: State, text: str) -> tuple[State, str]:
+def _shows(state: State, served: Served) -> bool:
+    """Whether a state of the past, maybe of another instance, was declared as what is served."""
+    try:
+        record = state.root.record(state.number)
+    except LookupError:
+        return False
+    return record["name"] == served.name and declaration(record) == served.declaration
+
+
+def _continued(server: Server, served: Served, latest: State, text: str) -> tuple[State, str]:
     token = tokens.decode(text)
     after = token.start.removesuffix("\0")
     if token.version == tokens.LATEST:
@@ -132,7 +142,7 @@ def _continued(server: Server, latest: State, text: str) -> tuple[State, str]:
         found = latest
     else:
         found = server.past.of_version(latest, version)
-    if found is None:
+    if found is None or not _shows(found, served):
         again = tokens.encode(tokens.LATEST, after)
         raise failures.expired(failures.CONTINUE_TOO_OLD, again)
     return found, after

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -12,6 +13,7 @@ from shmcache.serve.heads import BadRequest
 _KEPT = 1024
 _KEPT_BYTES = 512
 PARAMETERS = 64
+_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
 class Address(NamedTuple):
@@ -75,11 +77,16 @@ def _read(method: str, uri: str) -> Address:
     if not uri.startswith("/"):
         if uri == "*" and method == "OPTIONS":
             return Address("*", {}, "", None, "options", False)
-        parts = urlsplit(uri)
+        try:
+            parts = urlsplit(uri)
+        except ValueError as error:
+            raise BadRequest(400, f"the request target is no URL: {error}") from error
         if parts.scheme not in {"http", "https"} or not parts.netloc:
             raise BadRequest(400, "the request target is neither a path nor a URL")
         uri = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     path, _, text = uri.partition("?")
+    if _NO_ESCAPE.search(path):
+        raise BadRequest(400, "an invalid escape in the path")
     try:
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=PARAMETERS)
     except ValueError as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from shmcache.protocol import failures
 from shmcache.serve import documents, reads, watch
+from shmcache.serve.access import HEALTH
 from shmcache.serve.answers import Answer
 
 if TYPE_CHECKING:
@@ -54,13 +55,15 @@ async def answer(
 
 
 def _document(server: Server, request: Request, connection: Connection) -> Answer | None:
+    """Discovery and what else is no resource: ours, or with a proxy all of the API server's.
+
+    Clients find there what is not cached as well; a part of it would hide that from them. Health
+    is always this server's own.
+    """
     if request.method == "OPTIONS":
         return Answer(b"", headers=b"Allow: %b\r\n" % OFFERED.encode())
-    try:
+    if server.proxy is None or request.path.rstrip("/") in HEALTH:
         return documents.answer(server, request)
-    except failures.Failure:
-        if server.proxy is None:
-            raise
     server.proxy.answer(request, connection)
     return None
 

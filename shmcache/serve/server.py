@@ -190,6 +190,7 @@ class Server:
         for connection in [one for one in self.connections if one.deadline < now]:
             connection.lost()
         self.past.tidy()
+        self.usual.follow()
         if not self.draining or self.connections:
             self.loop.call_later(SWEEP_SECONDS, self._sweep)
 
@@ -234,9 +235,15 @@ class Server:
             self.bell.remove(ring)
 
     def version(self, resource: str, namespace: str = "") -> int:
-        """Up to which version the content of a resource is; 0 where nobody says."""
-        cached = self.cache[resource]
-        found = lanes.version_of(cached.record(), namespace) if namespace else cached.version
+        """Up to which version the content of a resource is; 0 where nobody says.
+
+        A Failure (429) where it is not there: another instance does not have it.
+        """
+        try:
+            cached = self.cache[resource]
+            found = lanes.version_of(cached.record(), namespace) if namespace else cached.version
+        except KeyError as error:
+            raise failures.not_listed() from error
         return int(found) if found is not None and found.isdecimal() else 0
 
     def later(self, seconds: float, function: Callable[[], object]) -> Timer:

@@ -51,9 +51,11 @@ class Standing:
         return found.lines
 
     def _look(self, served: Served) -> tuple[bytes, failures.Failure | None]:
-        resource = self._cache[served.name]
-        age = resource.age
-        record = resource.record()
+        try:
+            resource = self._cache[served.name]
+            age, record = resource.age, resource.record()
+        except KeyError:
+            return b"", failures.not_listed()  # another instance, which does not have it
         declared = served.scope.known
         if declared and not states.has_content(record):
             return b"", failures.not_listed()

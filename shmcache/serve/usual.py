@@ -4,7 +4,8 @@ U1  It is answered with the bytes that the long way (routes.py) would give, or n
     is not quite the usual, or fails, goes the long way, which says why.
 U2  What is remembered of paths and of freshness is decided by the long way's own parts, and holds
     for `standing.LOOK_SECONDS`; a user's token is looked up each time, and nothing is answered
-    here where reviews are asked for.
+    here where reviews are asked for. What the resource is declared to be is looked at anew in each
+    generation (O1 of catalogue.py).
 U3  What is remembered is bounded, whatever clients ask.
 """
 
@@ -24,7 +25,9 @@ from shmcache.serve.standing import LOOK_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from shmcache._hot import View
     from shmcache.resources import CachedResource
+    from shmcache.serve.catalogue import Served
     from shmcache.serve.server import Server
 
 ANY = "x"
@@ -41,6 +44,9 @@ class Place(NamedTuple):
     until: float
     resource: CachedResource | None
     """None: it is not about objects that are shown here."""
+    served: Served | None
+    generation: int
+    """In which it was that."""
     form: Form
     """Of objects that are stored without their type."""
     prefix: str
@@ -53,6 +59,8 @@ class Usual:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._reader = server.cache.reader
+        """Of whose generations the places are."""
         self._places: dict[bytes, Place] = {}
         self._blocks: dict[bytes, Mapping[str, str] | None] = {}
 
@@ -68,12 +76,15 @@ class Usual:
             place = self._look(data[4:cut])
         if place.resource is None or _NAME.fullmatch(name) is None or not self._may(data, end + 2):
             return None
-        found = place.resource.get(place.prefix + name.decode())
-        if found is None:
-            return None
+        key, reader = place.prefix + name.decode(), self._reader
         try:
+            found = place.resource.get(key)
+            if reader.latest != place.generation or reader.spent:
+                found = self._get_anew(data[4:cut], place, key)
+            if found is None:
+                return None
             text = found.json_in(shapes.WHOLE if "kind" in found else place.form)
-        except StaleObjectError:
+        except (KeyError, StaleObjectError):  # another instance, without the resource; revoked
             return None
         if len(text) >= zipping.LEAST:
             return None
@@ -91,12 +102,34 @@ class Usual:
             self._places[path] = found
         return found
 
+    def _get_anew(self, path: bytes, place: Place, key: str) -> View | None:
+        """The object in a later generation, if the path is about the same as before there (O1)."""
+        assert place.served is not None
+        self.follow()
+        try:
+            root, number = self._server.catalogue.root(place.served)
+        except failures.Failure:
+            self._places.pop(path, None)
+            return None
+        self._places[path] = place._replace(generation=root.generation)
+        found: View | None = root.get(number, key)
+        return found
+
+    def follow(self) -> None:
+        """Generations of another instance cannot be compared with those of the one before."""
+        reader = self._server.cache.reader
+        if reader is not self._reader:
+            self._reader = reader
+            self._places.clear()
+
     def _place(self, path: bytes) -> Place:
         server = self._server
         until = server.loop.now + LOOK_SECONDS
-        nothing = Place(until, None, Form(), "", b"")
+        nothing = Place(until, None, None, 0, Form(), "", b"")
         if server.draining or not path.isascii() or len(path) > PLACE_MAX:
             return nothing
+        if b"?" in path or b"#" in path:
+            return nothing  # what was cut off stands in its query: it is no name
         try:
             target = address_of("GET", f"{path.decode()}/{ANY}").target
             if target is None or target.name != ANY or target.subresource:
@@ -106,12 +139,15 @@ class Usual:
                 return nothing
             served.scope.check(served.kind, target.namespace, shape=accept.FULL)
             lines = server.standing.headers(served)
+            self.follow()
+            generation = server.catalogue.root(served)[0].generation
         except (failures.Failure, BadRequest):
             return nothing
         prefix = served.key(target.namespace, "")
         head = answers.head(200, answers.JSON, lines, b"Content-Length: ")[:-2]
         form = shapes.typed(served.kind)
-        return Place(until, server.cache[served.name], form, prefix, head)
+        resource = server.cache[served.name]
+        return Place(until, resource, served, generation, form, prefix, head)
 
     # ---- the headers ---------------------------------------------------------------------------
 

@@ -67,6 +67,9 @@ def _stream(
     connection: Connection, opening: Opening, headers: bytes, refused: failures.Failure | None
 ) -> None:
     connection.begin(headers=headers)
+    if not connection.alive:
+        opening.drop()
+        return
     wrap = watch_forms.chunk if connection.persistent else watch_forms.plain
     connection.on_drained, connection.on_lost = opening.watcher.pump, opening.watcher.gone
     opening.begin(connection, wrap, refused)
@@ -89,6 +92,9 @@ class _Socket:
         self._watcher: Watcher = opening.watcher
         connection.upgrade(self._came)
         connection.send(head)
+        if not connection.alive:
+            opening.drop()
+            return
         connection.on_drained, connection.on_lost = self._watcher.pump, self._watcher.gone
         opening.begin(self, watch_forms.frames, refused)
 

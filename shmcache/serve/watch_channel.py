@@ -14,6 +14,8 @@ Invariants
         since, or it was overwritten), the difference of two states is told, and a new history
         begins: a client that is cut in the middle holds a version inside the gap, which is too
         old. Where even that cannot be told in order, all watches end with 410.
+        So they do where the resource is declared otherwise than before, or is none any more: what
+        such a difference leaves out is not deleted.
     F4  a slice is written when all its lines are made: what cannot be read any more is told to
         nobody in part.
 """
@@ -26,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from shmcache.errors import Lapped, StaleObjectError
 from shmcache.protocol import failures
 from shmcache.serve import lanes
+from shmcache.serve.catalogue import declaration
 from shmcache.serve.watch_history import History
 from shmcache.serve.watch_selection import Index
 from shmcache.serve.watch_told import Told, difference, ends_gap, number_of, told
@@ -99,6 +102,8 @@ class Channel:
         self.position = root.head
         self.version: str = record["version"] or "0"
         self._breaks: int = record["breaks"]
+        self.declaration = declaration(record)
+        """What the resource is in `root`."""
         self._lanes = lanes.versions(record) if self.lanes else {}
         self.latest = number_of(record["version"])
         """The version of `root` as a number; -1: versions mean nothing here."""
@@ -227,7 +232,7 @@ class Channel:
         if root.generation == self.root.generation:
             return False
         record = root.record(self.number)
-        if record["breaks"] != self._breaks:
+        if record["breaks"] != self._breaks or declaration(record) != self.declaration:
             self._bridge()
             return False
         if root.head == self.position:
@@ -292,7 +297,8 @@ class Channel:
         """F3: from the state that was told last to the latest one."""
         root = self.reader.root()
         record = root.record(self.number)
-        groups = self._between(root, number_of(record["version"]))
+        same = declaration(record) == self.declaration
+        groups = self._between(root, number_of(record["version"])) if same else None
         ended = [one for one in self.watchers if groups is None or not one.live]
         self._stand(root, record)
         self._begin_history()
@@ -329,9 +335,13 @@ class Channel:
 
     def _move(self) -> None:
         """Another instance: its positions and states cannot be compared with ours."""
+        self.expire()
+        self._enter()
+
+    def expire(self) -> None:
+        """Ends all watches: what follows is not of what they were told."""
         for watcher in list(self.watchers):
             watcher.expire(max(self.reached_all(), 0) + 1)
-        self._enter()
 
     # ---- for watches that lag --------------------------------------------------------------------
 

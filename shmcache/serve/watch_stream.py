@@ -121,6 +121,8 @@ class Watcher:
         channel = self.channel
         while channel.drain():
             pass
+        if self.ended:
+            return  # the resource is another one now
         self.position = channel.position
         if beginning.initial:
             self.phase = INITIAL

@@ -40,21 +40,32 @@ class Watches:
         self._bookmark_seconds = bookmark_seconds
         self._channels: dict[str, tuple[Served, Channel]] = {}
         self._turns: set[str] = set()
+        self._looking: Timer | None = None
+        """The one look that is due, as long as anything is watched."""
         self._luck = random.Random()
         server.on_drain[self.end] = None
 
     def open(self, served: Served, selection: Selection, form: Form, asked: ListOptions) -> Opening:
-        """What is to become a watch: begin() it when its head was written."""
+        """What is to become a watch: begin() it when its head was written, or drop() it."""
         return Opening(self, served, selection, form, asked)
 
     def channel(self, served: Served) -> Channel:
-        """The channel of a resource, which stands where the cache stands when it is new."""
-        found = self._channels.get(served.name)
-        if found is not None:
-            return found[1]
+        """The channel of a resource, which stands where the cache stands when it is new.
+
+        A Failure (429) where the cache does not hold what is `served`, O1 of catalogue.py.
+        """
         server = self._server
+        server.catalogue.root(served)
+        found = self._channels.get(served.name)
+        if found is not None and found[0].declaration == served.declaration:
+            return found[1]
+        if found is not None:
+            found[1].expire()  # it has not seen yet what became of it
+            self.rest(found[1])
         own = len(served.scope.namespaces) > 1
         channel = Channel(server.cache, served.name, served.kind, own=own)
+        if channel.declaration != served.declaration:
+            raise failures.not_listed()
         if not self._channels:
             server.bell.add(self._rung)
             self._look_later()
@@ -78,6 +89,7 @@ class Watches:
         del self._channels[channel.resource]
         if not self._channels:
             self._server.bell.remove(self._rung)
+            self._look_no_more()
 
     def catch_up(self) -> None:
         """Tells everything that was published, now."""
@@ -118,7 +130,7 @@ class Watches:
         try:
             more = channel.drain()
         except KeyError:  # the next instance has no such resource: its watches have ended
-            self._channels.pop(name, None)
+            self.rest(channel)
             return
         channel.call_waiting()
         if more:
@@ -128,18 +140,23 @@ class Watches:
     # ---- freshness -------------------------------------------------------------------------------
 
     def _look_later(self) -> None:
-        self._server.loop.call_later(LOOK_SECONDS, self._look)
+        self._look_no_more()
+        self._looking = self._server.loop.call_later(LOOK_SECONDS, self._look)
+
+    def _look_no_more(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
 
     def _look(self) -> None:
         """A cache that is too old to be shown is not watched either."""
+        self._look_later()
         for served, channel in list(self._channels.values()):
             try:
                 self._server.standing.headers(served)
             except failures.Failure as failure:
                 for watcher in list(channel.watchers):
                     watcher.fail(failure)
-        if self._channels:
-            self._look_later()
 
     # ---- time ------------------------------------------------------------------------------------
 
@@ -192,6 +209,10 @@ class Opening:
         else:
             self._tick_later()
         return watcher
+
+    def drop(self) -> None:
+        """There is nobody any more to begin it for."""
+        self._watches.rest(self.channel)
 
     def _ended(self) -> None:
         if self._timer is not None:

@@ -102,7 +102,7 @@ def scene(key: str, serving: Serving | None = None) -> Iterator[Scene]:
         ServeThread(cache, serving or Serving(fresh_seconds=0.01)) as serve,
     ):
         if key in DEFINED:
-            found = Served(key, DEFINED[key], Scope(known=False))
+            found = Served(key, DEFINED[key], Scope(known=False), {"managed_fields": True})
             serve.server.catalogue.find = lambda *_: found  # type: ignore[method-assign]
         yield Scene(writer, serve, key)
 

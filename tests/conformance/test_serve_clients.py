@@ -17,6 +17,7 @@ import pytest
 
 import shmcache
 from shmcache.segments import Place
+from shmcache.serve.proxy import Proxy
 from shmcache.serve.server import Serving
 from shmcache.testing import ApiServer
 from shmcache.testing.serving import ServeThread
@@ -219,6 +220,21 @@ def test_kubectl_gets(scene: Scene, tmp_path: Path) -> None:
     assert "name: p-2" in text
     assert "name: p-1" not in text
     assert one == pod("p-1", 5)
+
+
+@needs_kubectl
+def test_kubectl_reaches_what_is_not_cached_through_the_proxy(scene: Scene, tmp_path: Path) -> None:
+    kubectl = Kubectl(scene.serve.url, tmp_path)
+    with ApiServer() as real:
+        real.create("configmaps", {"metadata": {"name": "far", "namespace": "a"}})
+        scene.serve.server.proxy = Proxy(scene.serve.server.loop, real.url)
+        far = kubectl("get", "configmaps", "-n", "a", "-o", "name").split()
+        kubectl("label", "configmap", "far", "-n", "a", "k=v")
+        marked = kubectl("get", "cm", "-n", "a", "-l", "k=v", "-o", "name").split()
+        pods = kubectl("get", "pods", "-n", "a", "-o", "name").split()
+
+    assert far == marked == ["configmap/far"]
+    assert pods == ["pod/p-1", "pod/p-2"]
 
 
 @needs_kubectl

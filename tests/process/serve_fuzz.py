@@ -8,6 +8,7 @@ random bytes, and sent in pieces, several at a time, while the cache changes. Th
 from __future__ import annotations
 
 import argparse
+import base64
 import gc
 import logging
 import multiprocessing
@@ -15,6 +16,7 @@ import os
 import random
 import re
 import socket
+import struct
 import threading
 import time
 from multiprocessing.connection import Connection
@@ -36,12 +38,17 @@ PATHS = ["/", "*", "/api", "/apis", "/api/v1", "/api/v1/pods", "/api/v1/namespac
          "/api/v1/namespaces/default/pods/p-0001", "/api/v1/namespaces/default/pods/p-0002/log",
          "/api/v1/nodes", "/version", "/openapi/v3", "/readyz?verbose", "/apis/apps/v1/deployments",
          "//", "/api/v1/namespaces/%00/pods", "/api/v1/namespaces/%ff/pods/%c3%28",
-         "http://localhost/api/v1/pods", "/api/v1/namespaces/default/configmaps/big"]  # fmt: skip
+         "/api/v1/namespaces/%zz/pods", "http://localhost/api/v1/pods", "http://[x/", "http://]/",
+         "/api/v1/namespaces/default/configmaps/big"]  # fmt: skip
 NAMES = ["limit", "continue", "resourceVersion", "resourceVersionMatch", "labelSelector", "watch",
          "fieldSelector", "timeoutSeconds", "sendInitialEvents", "allowWatchBookmarks",
          "includeObject", "pretty"]  # fmt: skip
+FORMAT = '{"v":"meta.k8s.io/v1","rv":%s,"start":%s}'
 TOKEN = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAwLCJzdGFydCI6Ii9hXHUwMDAwIn0"  # noqa: S105
 MOST = str((1 << 63) - 1)
+VERSIONS = ["1", "100", "-1", "0", "true", "null", "1.5", MOST, "9" * 30, "9" * 5000]
+STARTS = [r'"/a\u0000"', r'"/default/p-0002\u0000"', r'"/\ud800"', r'"/../\udfff"', r'"/\u0000/"',
+          '""', "[" * 9000, '{"a":' * 1500, "1"]  # fmt: skip
 VALUES = ["", "0", "1", "-1", "3", "100", "99999999999999999999", "9" * 5000, MOST, "true", "Exact",
           "NotOlderThan",
           "a=b", "a in (b,c)", "!a", "a>1", "spec.nodeName=node-1", "metadata.name=p-0001",
@@ -53,16 +60,31 @@ HEADERS = [b"Accept: application/json", b"Accept: application/json;as=Table;v=v1
            b"Transfer-Encoding: chunked", b"Transfer-Encoding: gzip", b"Connection: close",
            b"Connection: Upgrade", b"Upgrade: websocket", b"Sec-WebSocket-Version: 13",
            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", b"Origin: http://evil",
-           b"Origin: http://localhost", b"Host: x", b"X-Long: " + b"y" * 70000, b" folded",
+           b"Origin: http://localhost", b"Origin: http://[", b"Origin: //]",
+           b"Host: x", b"X-Long: " + b"y" * 70000, b" folded",
            b"Bad Name: x", b"\xff: x"]  # fmt: skip
 BODIES = [b"", b"", b"", b"abc", b"3\r\nabc\r\n0\r\n\r\n", b"\xff" * 50, b"\x81\x85maskHello",
           b"\x88\x82\x00\x00\x00\x00\x03\xe8", b"\x89\x80mask"]  # fmt: skip
 
 
+def token(luck: random.Random) -> str:
+    """Something like a continue token."""
+    text = FORMAT % (luck.choice(VERSIONS), luck.choice(STARTS))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def value(luck: random.Random, name: str) -> str:
+    """Of a parameter."""
+    return token(luck) if name == "continue" and luck.random() < 0.7 else luck.choice(VALUES)
+
+
 def request(luck: random.Random) -> bytes:
     """Something like a request."""
     method = luck.choice(["GET", "GET", "GET", "GET", "HEAD", "OPTIONS", "POST", "get", ""])
-    pairs = [(luck.choice(NAMES), luck.choice(VALUES)) for _ in range(luck.randrange(4))]
+    names = [luck.choice(NAMES) for _ in range(luck.randrange(4))]
+    pairs = [(name, value(luck, name)) for name in names]
+    if luck.random() < 0.2:
+        pairs = [("continue", token(luck))]
     query = "&".join(f"{name}={quote(value)}" for name, value in pairs)
     if not any(name == "timeoutSeconds" for name, _ in pairs):
         query += "&timeoutSeconds=1"
@@ -132,6 +154,9 @@ class Client:
             try:
                 for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
                     sock.sendall(data[start:end])
+                if self.luck.random() < 0.05:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    return []  # by a reset: it wants no answer any more
                 sock.settimeout(0.2 if patient else 2.0)
                 while patient or b"\r\n\r\n" not in found:
                     piece = sock.recv(1 << 16)
@@ -177,8 +202,8 @@ def settled(serve: ServeThread) -> None:
     """Nothing is there any more of what was asked."""
     server = serve.server
     deadline = time.monotonic() + PATIENCE
-    while serve.call(lambda: len(server.connections) + server._waiting):
-        assert time.monotonic() < deadline, "connections or requests are left"
+    while serve.call(lambda: len(server.connections) + server._waiting + server.watches.count):
+        assert time.monotonic() < deadline, "connections, requests or watches are left"
         time.sleep(0.02)
     serve.call(server.past.clear)
     gc.collect()

@@ -7,8 +7,9 @@ import http.client
 import itertools
 import os
 import socket
+import threading
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import orjson
 
@@ -79,6 +80,51 @@ class Asked:
                 if not until_closed:
                     break
             return found
+
+    @contextlib.contextmanager
+    def held_up(self) -> Iterator[None]:
+        """The server does nothing meanwhile."""
+        held, go_on = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            held.set()
+            go_on.wait(30)
+
+        self.serve.server.loop.call_threadsafe(hold)
+        assert held.wait(30)
+        try:
+            yield
+        finally:
+            go_on.set()
+
+
+class Stream:
+    """A watch, read line by line."""
+
+    def __init__(self, asked: Asked, query: str, path: str = "/api/v1/pods") -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", asked.serve.port, timeout=30)
+        self._connection.request("GET", f"{path}?watch=1&{query}")
+        self.response = self._connection.getresponse()
+        self.headers = dict(self.response.getheaders())
+
+    def next(self) -> Object | None:
+        line = self.response.readline()
+        return orjson.loads(line) if line else None
+
+    def told(self) -> tuple[str, str]:
+        event = self.next()
+        assert event is not None
+        return event["type"], event["object"].get("metadata", {}).get("name", "")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.response.close()
+        self.close()
 
 
 @contextlib.contextmanager

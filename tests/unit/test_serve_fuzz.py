@@ -24,7 +24,8 @@ PATHS = st.sampled_from(
      "/api/v1/namespaces/default/pods/p-0001", "/api/v1/nodes", "/version", "/openapi/v3",
      "/openapi/v3/api/v1", "/readyz", "/apis/apps/v1/deployments", "//", "/api/v1/pods/",
      "/api/v1/namespaces/%00/pods", "/api/v1/namespaces/%ff/pods/%c3%28",
-     "/api/v1/namespaces/" + "x" * 300 + "/pods", "/api/v1/namespaces/a/b/c/d/e"]
+     "/api/v1/namespaces/" + "x" * 300 + "/pods", "/api/v1/namespaces/a/b/c/d/e",
+     "/api/v1/namespaces/%zz/pods", "http://localhost/api/v1/pods", "http://[x/"]
 )  # fmt: skip
 NAMES = st.sampled_from(
     ["limit", "continue", "resourceVersion", "resourceVersionMatch", "labelSelector", "watch",
@@ -32,13 +33,14 @@ NAMES = st.sampled_from(
      "includeObject", "verbose", "timeout"]
 )  # fmt: skip
 TOKEN = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAwLCJzdGFydCI6Ii9hXHUwMDAwIn0"  # noqa: S105
+NO_TEXT = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAwLCJzdGFydCI6Ii9cdWQ4MDBcdTAwMDAifQ"
 MOST = str((1 << 63) - 1)
 VALUES = st.one_of(
     st.sampled_from(
         ["", "0", "1", "-1", "100", "101", "99999999999999999999", MOST, "true", "Exact",
          "NotOlderThan", "a=b", "a in (b,c)", "!a", "a>1", "spec.nodeName=node-1",
          "metadata.name=p-0001", "metadata.namespace!=x", "x" * 9000, TOKEN, TOKEN[:-3],
-         "Object", "None", "+", "%", "%zz"]
+         NO_TEXT, "W1tb" * 3000, "Object", "None", "+", "%", "%zz"]
     ),
     st.text(max_size=12),
 )  # fmt: skip
@@ -50,6 +52,7 @@ HEADERS = st.sampled_from(
      b"Transfer-Encoding: chunked", b"Transfer-Encoding: gzip", b"Connection: close",
      b"Connection: Upgrade", b"Upgrade: websocket", b"Sec-WebSocket-Version: 13",
      b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", b"Origin: http://evil", b"Host: localhost",
+     b"Origin: http://[",
      b"Authorization: Bearer x", b"X-Long: " + b"y" * 5000, b" folded", b"Bad Name: x", b"\xff: x"]
 )  # fmt: skip
 

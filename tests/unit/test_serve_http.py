@@ -58,6 +58,10 @@ def wait_for(fact: Callable[[], Any]) -> None:
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
         (b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (b"GET nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET http://[x/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET /api/v1/namespaces/%zz/pods HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET /api/v1/namespaces/%7/pods HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET /x% HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
         (GET + b"X: %b\r\n\r\n" % (b"a" * 70000), 431),
         (b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
@@ -80,6 +84,32 @@ def test_a_request_is_one_or_is_refused_for_good(request_: bytes, expected: int)
 
         assert code(answer) == expected, answer
         assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def fails(*_: object) -> Any:
+    raise RuntimeError("a mistake of ours")
+
+
+def test_a_request_is_answered_whatever_reading_it_raises(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(PODS) as asked:
+        monkeypatch.setattr("shmcache.serve.incoming.Request", fails)
+        answer = asked.raw(GET + b"X-Not: the usual\r\nConnection: close\r\n\r\n")
+
+        assert code(answer) == 500
+        assert asked.serve.server.stats.errors == 1
+    assert "a mistake of ours" in caplog.text
+
+
+def test_what_the_usual_way_fails_at_goes_the_long_way(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(PODS) as asked:
+        monkeypatch.setattr(asked.serve.server.usual, "_may", fails)
+
+        assert asked.get(POD.decode()).code == 200
+    assert "a mistake of ours" in caplog.text
 
 
 def test_a_smuggled_request_is_never_answered() -> None:

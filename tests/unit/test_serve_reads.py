@@ -97,17 +97,25 @@ def test_a_namespace_a_selector_a_field() -> None:
         assert asked.names(f"{ALL}?fieldSelector=metadata.namespace=other") == ["p-0000"]
 
 
+SURROGATE = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAwLCJzdGFydCI6Ii9cdWQ4MDBcdTAwMDAifQ"
+
+
 @pytest.mark.parametrize(
     ("query", "code", "words"),
     [
         ("labelSelector=a==b==c", 400, "found '==', expected"),
         ("fieldSelector=spec.nope=1", 400, "field label not supported: spec.nope"),
         ("limit=x", 400, "invalid syntax"),
+        ("limit=", 400, 'parsing "": invalid syntax'),
+        ("limit", 400, 'parsing "": invalid syntax'),
+        ("watch=1&timeoutSeconds=", 400, 'parsing "": invalid syntax'),
         ("resourceVersion=x", 400, "invalid resource version"),
         ("resourceVersionMatch=Exact", 422, "forbidden unless resourceVersion"),
         ("resourceVersion=0&resourceVersionMatch=Exact", 422, "forbidden for resourceVersion"),
         ("sendInitialEvents=true", 422, "forbidden for list"),
         ("continue=garbage", 400, "continue key is not valid"),
+        ("continue=" + SURROGATE, 400, "invalid start key: /?"),
+        ("continue=" + "W1tb" * 4000, 400, "exceeded max depth"),
         ("labelSelector=" + "a" * 9000, 400, "more than 8192 bytes"),
     ],
 )

@@ -1,6 +1,7 @@
 """What is not cached is never left out silently (G33); who may not ask is told nothing (G34)."""
 
 import contextlib
+import http.client
 import http.server
 import json
 import os
@@ -142,6 +143,10 @@ def test_without_tokens_a_foreign_name_and_a_foreign_page_are_refused() -> None:
         assert asked.get(PODS, Origin="http://evil.example").code == 403
         assert asked.get(PODS, Origin="http://localhost:3000").code == 200
         assert asked.get(PODS, Origin="null").code == 403
+        for strange in ("http://[", "http://]", "http://localhost@evil.example"):
+            assert asked.get(PODS, Origin=strange).code == 403
+            assert asked.get(f"{PODS}/p-0001", Origin=strange).code == 403
+        assert asked.get(PODS, Origin="http://[::1]:3000").code == 200
 
 
 def test_tokens(tmp_path: Path) -> None:
@@ -305,6 +310,31 @@ def test_what_is_not_cached_is_passed_on_with_the_callers_credentials() -> None:
         assert {headers.get("authorization") for headers in sent} == {None, "Bearer theirs"}
 
 
+def test_discovery_is_that_of_the_server_that_requests_are_passed_on_to() -> None:
+    theirs = {"Authorization": "Bearer theirs"}
+    paths = ("/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1", "/version", "/openapi/v3")
+    with ApiServer(tokens={"theirs": "ann"}) as real, scoped() as asked:
+        ours = [asked.get(path, **theirs).body for path in paths]
+        asked.serve.server.proxy = Proxy(asked.serve.server.loop, real.url)
+        for path, own in zip(paths, ours, strict=True):
+            code, body = directly(real, path, **theirs)
+            answer = asked.get(path, **theirs)
+            assert (answer.code, answer.body) == (code, body), path
+            assert (code, body != own or path == "/api") == (200, True), path
+        seen = len(real.log)
+        assert [asked.get(path).body for path in ("/healthz", "/livez/", "/readyz")] == [b"ok"] * 3
+        assert len(real.log) == seen
+
+
+def directly(real: ApiServer, path: str, **headers: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(real.url.removeprefix("http://"), timeout=30)
+    connection.request("GET", path, None, headers)
+    answer = connection.getresponse()
+    found = (answer.status, answer.read())
+    connection.close()
+    return found
+
+
 class Echo(http.server.BaseHTTPRequestHandler):
     """Answers with the head that it got; ends in the middle if it is asked to."""
 
@@ -361,3 +391,6 @@ def test_a_server_that_cannot_be_reached_is_503() -> None:
             port = gone.getsockname()[1]
         asked.serve.server.proxy = Proxy(asked.serve.server.loop, f"http://127.0.0.1:{port}")
         assert asked.get("/else").code == 503
+        assert asked.get("/apis").code == 503
+        assert asked.get("/readyz").code == 200
+        assert asked.names(PODS) == ["p-0001"]

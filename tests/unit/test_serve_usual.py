@@ -20,7 +20,7 @@ HOST = b"Host: localhost\r\n"
 HEAD_MARK = b"X-Head: its answer has no body\r\n\r\n"
 BIG = pod(7, note="x" * 60) | {"data": {"text": "y" * (140 << 10)}}
 UNTYPED = {key: value for key, value in pod(8).items() if key != "kind"}
-PODS = [pod(1), pod(2), BIG, UNTYPED, pod(9, note='"\\\n<&>\u2028é')]
+PODS = [pod(1), pod(1, "de#f"), pod(2), BIG, UNTYPED, pod(9, note='"\\\n<&>\u2028é')]
 
 
 class Spied:
@@ -108,6 +108,10 @@ OTHER = [
     b"GET %b HTTP/1.1\r\n" % POD + HOST + b"Content-Length: 0\r\nContent-Length: 0\r\n",
     b"GET %b?resourceVersion=abc HTTP/1.1\r\n" % POD + HOST,
     b"GET %b?resourceVersion=5 HTTP/1.1\r\n" % POD + HOST,
+    b"GET /api/v1/namespaces/default/pods/x?fieldManager=me/p-0001 HTTP/1.1\r\n" + HOST,
+    b"GET /api/v1/namespaces/default/pods/x?/p-0001 HTTP/1.1\r\n" + HOST,
+    b"GET /api/v1/namespaces/default/pods/x#/p-0001 HTTP/1.1\r\n" + HOST,
+    b"GET /api/v1/namespaces/de#f/pods/p-0001 HTTP/1.1\r\n" + HOST,
     b"GET %b/ HTTP/1.1\r\n" % POD + HOST,
     b"GET %b/log HTTP/1.1\r\n" % POD + HOST,
     b"GET /api/v1/namespaces/default/pods/p-%30001 HTTP/1.1\r\n" + HOST,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import socket
+import struct
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from served import Asked, pod, serving
+from served import Asked, Stream, pod, serving
 
 from shmcache import Resource, states
+from shmcache.serve import watches
 from shmcache.serve.limits import Limits
 from shmcache.serve.server import Serving
 
@@ -20,35 +20,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 30.0
 Json = dict[str, Any]
-
-
-class Stream:
-    """A watch, read line by line."""
-
-    def __init__(self, asked: Asked, query: str, path: str = "/api/v1/pods") -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", asked.serve.port, timeout=30)
-        self._connection.request("GET", f"{path}?watch=1&{query}")
-        self.response = self._connection.getresponse()
-        self.headers = dict(self.response.getheaders())
-
-    def next(self) -> Json | None:
-        line = self.response.readline()
-        return json.loads(line) if line else None
-
-    def told(self) -> tuple[str, str]:
-        event = self.next()
-        assert event is not None
-        return event["type"], event["object"].get("metadata", {}).get("name", "")
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.response.close()
-        self.close()
 
 
 @pytest.fixture
@@ -226,6 +197,70 @@ def test_an_unwatched_server_follows_nothing(asked: Asked) -> None:
 
     assert asked.serve.call(lambda: not server.watches._channels)
     until(asked, lambda: server.bell._relay is None)
+
+
+def test_one_timer_looks_whether_what_is_watched_is_fresh(asked: Asked) -> None:
+    """However often the last watch goes and another one comes."""
+    server = asked.serve.server
+    opened, loop = server.watches, server.loop
+
+    def looks() -> int:
+        return sum(timer.function == opened._look for _, _, timer in loop._timers)
+
+    for _ in range(5):
+        with Stream(asked, "resourceVersion=100"):
+            until(asked, lambda: opened.count == 1)
+        until(asked, lambda: not opened._channels)
+    with Stream(asked, "resourceVersion=100"):
+        until(asked, lambda: opened.count == 1)
+        assert asked.serve.call(looks) == 1
+        asked.serve.call(opened._look)  # as if its time had come
+        assert asked.serve.call(looks) == 1
+    until(asked, lambda: looks() == 0)
+
+
+def test_a_look_that_fails_is_not_the_last(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = asked.serve.server
+    looked: list[object] = []
+
+    def fails(served: object) -> None:
+        looked.append(served)
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(watches, "LOOK_SECONDS", 0.01)
+    with Stream(asked, "resourceVersion=100"):
+        until(asked, lambda: server.watches.count == 1)
+        monkeypatch.setattr(server.standing, "headers", fails)
+        until(asked, lambda: len(looked) > 1)
+
+
+SOCKET = (
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Origin: http://localhost\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+@pytest.mark.parametrize("headers", [b"", SOCKET], ids=["chunks", "frames"])
+def test_a_client_that_has_gone_before_the_head_is_written_leaves_no_watch(
+    asked: Asked, headers: bytes
+) -> None:
+    server, opened = asked.serve.server, 10
+    address = ("127.0.0.1", asked.serve.port)
+    clients = [socket.create_connection(address) for _ in range(opened)]
+    until(asked, lambda: len(server.connections) == opened)
+    with asked.held_up():
+        for client in clients:
+            client.sendall(
+                b"GET /api/v1/pods?watch=1&resourceVersion=100 HTTP/1.1\r\nHost: localhost\r\n"
+                + headers
+                + b"\r\n"
+            )
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+    until(asked, lambda: not server.connections)
+
+    assert server.stats.requests == opened
+    assert asked.serve.call(lambda: (server.watches.count, server.watches._channels)) == (0, {})
 
 
 def test_many_watches_wake_by_one_descriptor_and_read_the_ring_once(asked: Asked) -> None:

@@ -392,6 +392,25 @@ def test_a_process_that_was_stopped_too_long_tells_the_difference(
     ]
 
 
+@pytest.mark.parametrize("version", ["", "10"])
+def test_a_resource_that_is_none_any_more_is_not_told_as_its_objects_deletion(
+    name: str, version: str
+) -> None:
+    """Also where versions mean nothing, and nothing says what the resource is."""
+    with shmcache.Writer(name, ["pods", "nodes"]) as before:
+        before.replace("pods", [pod("a", 4)], version or None)
+        with shmcache.attach(name) as cache:
+            world = World(cache)
+            client = world.watch("")
+            client.take()
+            before.leave()
+            with shmcache.Writer(name, ["nodes"]):
+                world.turn()
+
+    assert [(kind, code) for kind, code, _ in client.told()] == [("ERROR", "410")]
+    assert client.finished
+
+
 def test_changes_out_of_order_are_told_in_order_and_nobody_resumes_among_them(
     writer: shmcache.Writer, cache: shmcache.Cache
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 from typing import Any
 
@@ -109,15 +110,36 @@ def test_a_token_says_where_to_go_on(key: str, version: int) -> None:
     assert tokens.decode(tokens.encode(version, key)) == (version, f"{key}\0", "")
 
 
+def written(version: str, start: str) -> str:
+    """A token with these texts in it."""
+    text = f'{{"v":"{tokens.FORMAT}","rv":{version},"start":{start}}}'
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
 @pytest.mark.parametrize(
     "token",
-    ["", "%", "abc", "ü", "e30", "W10", tokens.encode(0, "a"), tokens.encode(1, "../a")],
+    [
+        *("", "%", "abc", "ü", "e30", "W10", tokens.encode(0, "a"), tokens.encode(1, "../a")),
+        *(
+            written(version, '"/a"')
+            for version in ("true", "1.0", "null", str(1 << 63), "9" * 5000)
+        ),
+        *(written("1", start) for start in (r'"/a\ud800"', r'"/../\udfff"', "1")),
+        written("1", "[" * 10_000),
+    ],
 )
 def test_what_is_no_token_is_a_bad_request(token: str) -> None:
     with pytest.raises(Failure, match="invalid continue token") as failed:
         tokens.decode(token)
 
     assert failed.value.code == 400
+
+
+def test_what_a_refusal_says_of_a_token_can_be_written() -> None:
+    with pytest.raises(Failure) as failed:
+        tokens.decode(written("1", r'"/..\ud800"'))
+
+    assert b"invalid start key: /..?" in framing.encode(failed.value.status)
 
 
 def test_a_token_is_what_the_real_server_makes() -> None:

@@ -87,7 +87,7 @@ def selectors(
     try:
         labels = LabelSelector.parse(asked.label_selector) if asked.label_selector else None
         fields = (
-            FieldSelector.parse(asked.field_selector, served.kind.selectable)
+            FieldSelector.parse(asked.field_selector, served.kind.selectable, served.kind.made)
             if asked.field_selector
             else None
         )

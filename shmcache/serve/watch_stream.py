@@ -155,7 +155,9 @@ class Watcher:
         root = self._initial
         assert root is not None
         found = self._objects(root)
-        lines = [self._first(watching.ADDED, obj) for _, obj in found]
+        wanted, all_of_it = self.selection, not self.selection.fields.sifts
+        shown = [obj for _, obj in found if all_of_it or wanted.matches(obj)]
+        lines = [self._first(watching.ADDED, obj) for obj in shown]
         done = len(found) < PAGE
         if found:
             self._after_key = found[-1][0]

@@ -55,11 +55,16 @@ def columns_of(key: str, declared: Sequence[Object] | None = None) -> Shown:
     return Shown(found or [NAME, AGE])
 
 
-def table(shown: Sequence[Column] | None, rows: list[Object], metadata: Object) -> dict[str, Any]:
+def table(
+    shown: Sequence[Column] | None,
+    rows: list[Object],
+    metadata: Object,
+    api_version: str = "meta.k8s.io/v1",
+) -> dict[str, Any]:
     """A Table; without columns where a watch has shown them already."""
     return {
         "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
+        "apiVersion": api_version,
         "metadata": metadata,
         "columnDefinitions": None if shown is None else [one.definition() for one in shown],
         "rows": rows,

@@ -28,7 +28,7 @@ async def get(server: Server, request: Request, served: Served) -> Answer:
     target = request.target
     assert target is not None
     query = request.query
-    shape = accept.shape(request.headers.get("accept", ""))
+    shape = accept.shape(request.headers.get("accept", ""), query, many=False)
     served.scope.check(served.kind, target.namespace, shape=shape)
     if query and (version := query.get("resourceVersion")):
         await server.fresh(served.name, validation.numeric(version), target.namespace)
@@ -39,7 +39,7 @@ async def get(server: Server, request: Request, served: Served) -> Answer:
         if found is None:
             raise served.scope.missing(served.kind, target.name)
         try:
-            body = shapes.one(served.kind, found, shape, query.get("includeObject", ""))
+            body = shapes.one(served.kind, found, shape)
         except StaleObjectError:
             if tries == TRIES - 1:
                 raise
@@ -52,7 +52,7 @@ async def list_(server: Server, request: Request, served: Served) -> Stream:
     """The objects that are asked for, of one state."""
     target, query, kind = request.target, request.query, served.kind
     assert target is not None
-    shape = accept.shape(request.headers.get("accept", ""))
+    shape = accept.shape(request.headers.get("accept", ""), query, many=True)
     asked = validation.parse_options(query)
     labels, fields = selectors(server, served, asked)
     served.scope.check(kind, target.namespace, shape=shape)
@@ -62,13 +62,12 @@ async def list_(server: Server, request: Request, served: Served) -> Stream:
         await server.fresh(served.name, wanted_version, target.namespace)
     headers = server.standing.headers(served)
     wanted = listing.selection(target.namespace or None, labels, fields, None)
-    include = query.get("includeObject", "")
     for tries in range(TRIES):
         state, after = _state(server, served, asked, target.namespace)
         try:
             walk = _walk(state, wanted, asked, after)
             metadata = _metadata(server, walk, state, wanted, asked)
-            body = shapes.pieces(kind, walk, metadata, shape, include)
+            body = shapes.pieces(kind, walk, metadata, shape)
             return _stream(request, body, headers)
         except StaleObjectError:
             if tries == TRIES - 1:

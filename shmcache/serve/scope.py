@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shmcache.protocol import accept, failures
+from shmcache.protocol.accept import Shape
 from shmcache.protocol.kinds import Kind
 from shmcache.protocol.labels import Requirement
 from shmcache.selectors import FieldSelector, LabelSelector
@@ -79,7 +80,7 @@ class Scope:
         form = self.form.encode("ascii", "replace")
         return b"%b: %b\r\n" % (FORM_HEADER, form) if form else b""
 
-    def check(self, kind: Kind, namespace: str, *, shape: str) -> None:
+    def check(self, kind: Kind, namespace: str, *, shape: Shape) -> None:
         """A Failure (403) where objects would be missing, or would not be what they seem.
 
         `namespace`: that of the request, "" for all. `shape`: of accept.py.

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Protocol
 from shmcache import listing
 from shmcache.errors import Lapped, StaleObjectError
 from shmcache.protocol import failures, watching
-from shmcache.protocol.accept import TABLE
 from shmcache.serve import watch_forms
 
 if TYPE_CHECKING:
@@ -210,7 +209,7 @@ class Watcher:
 
     def _may_join(self) -> bool:
         """Whether it wants what the others want, in the same bytes."""
-        if self.form.shape == TABLE and not self.shown:
+        if self.form.is_table and not self.shown:
             return False
         return self._is_reached() or self.channel.latest < 0
 

@@ -24,6 +24,8 @@ class Shape(NamedTuple):
     """Of meta.k8s.io, in which metadata and tables are written."""
     include: str = ""
     """What each row of a table carries: Object, Metadata (so does ""), None."""
+    bare: bool = False
+    """Whether rows show name and age alone: nothing else is known of the objects."""
 
     @property
     def api_version(self) -> str:

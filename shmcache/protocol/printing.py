@@ -37,9 +37,10 @@ class Shown(list[Column]):
         self.row = row or (lambda obj: [column.cell(obj) for column in self])
 
 
-def columns(kind: Kind) -> Shown:
-    """The columns of a resource."""
-    return columns_of(kind.key, kind.columns if kind.custom else None)
+def columns(kind: Kind, *, bare: bool = False) -> Shown:
+    """The columns of a resource. `bare`: those that metadata is enough for."""
+    declared = kind.columns if kind.custom else None
+    return columns_of(kind.key, () if bare else declared)
 
 
 def columns_of(key: str, declared: Sequence[Object] | None = None) -> Shown:

@@ -29,7 +29,7 @@ async def get(server: Server, request: Request, served: Served) -> Answer:
     assert target is not None
     query = request.query
     shape = accept.shape(request.headers.get("accept", ""), query, many=False)
-    served.scope.check(served.kind, target.namespace, shape=shape)
+    shape = served.scope.check(served.kind, target.namespace, shape=shape)
     if query and (version := query.get("resourceVersion")):
         await server.fresh(served.name, validation.numeric(version), target.namespace)
     headers = server.standing.headers(served)
@@ -55,8 +55,8 @@ async def list_(server: Server, request: Request, served: Served) -> Stream:
     shape = accept.shape(request.headers.get("accept", ""), query, many=True)
     asked = validation.parse_options(query)
     labels, fields = selectors(server, served, asked)
-    served.scope.check(kind, target.namespace, shape=shape)
-    served.scope.check_selectors(kind, labels, fields)
+    shape = served.scope.check(kind, target.namespace, shape=shape)
+    labels, fields = served.scope.check_selectors(kind, labels, fields)
     if not asked.continue_token:
         wanted_version = validation.numeric(asked.resource_version)
         await server.fresh(served.name, wanted_version, target.namespace)

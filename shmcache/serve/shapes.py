@@ -95,7 +95,7 @@ class _Rows:
 
     def __init__(self, kind: Kind, shape: Shape) -> None:
         self._shape = shape
-        self._shown = printing.columns(kind)
+        self._shown = printing.columns(kind, bare=shape.bare)
         self._form = typed(kind) if shape.include == "Object" else _partial(shape)
 
     def head(self, metadata: dict[str, Any]) -> bytes:

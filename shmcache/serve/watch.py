@@ -25,8 +25,8 @@ async def answer(server: Server, request: Request, connection: Connection, serve
     shape = accept.shape(request.headers.get("accept", ""), request.query)
     asked = validation.parse_options(request.query)
     labels, fields = reads.selectors(server, served, asked)
-    served.scope.check(served.kind, namespace, shape=shape)
-    served.scope.check_selectors(served.kind, labels, fields)
+    shape = served.scope.check(served.kind, namespace, shape=shape)
+    labels, fields = served.scope.check_selectors(served.kind, labels, fields)
     try:
         upgrade = websocket.accept(request.headers) if websocket.wanted(request.headers) else b""
     except websocket.Refused as refusal:

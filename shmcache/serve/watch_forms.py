@@ -51,7 +51,7 @@ class Form:
         self.shape = shape
         self.key = " ".join(map(str, shape))
         """Forms of one kind with the same key write the same."""
-        self._columns = printing.columns(kind) if self.is_table else []
+        self._columns = printing.columns(kind, bare=shape.bare) if self.is_table else []
         names = (kind.kind.encode(), kind.api_version.encode())
         self._head = b'{"kind":"%b","apiVersion":"%b"' % names
 

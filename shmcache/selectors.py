@@ -13,7 +13,7 @@ grammar, and any path: what a path leads to is what an index of the same path ho
 
 `=` asks whether the value is among them, `!=` whether it is not; where there is nothing at all, ""
 is (as on the server). What the server works out (a missing boolean is "false" there) is only where
-a selector is parsed for one of its resources, whose fields are `made` so (builtins.py).
+a selector is parsed for one of its resources, whose fields are `made` so (fields.MADE).
 """
 
 from __future__ import annotations

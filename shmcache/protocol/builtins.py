@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from shmcache.protocol.fields import MADE
 from shmcache.protocol.kinds import ALL_VERBS, CUSTOM_VERBS, Kind
-
-if TYPE_CHECKING:
-    from shmcache.protocol.fields import Made
 
 Object = dict[str, Any]
 
@@ -90,15 +88,6 @@ FIELDS = {
     "replicationcontrollers": ("status.replicas",),
     "jobs": ("status.successful",),
 }
-MADE: dict[str, dict[str, Made]] = {
-    "pods": {"spec.hostNetwork": ("spec.hostNetwork", "false", "")},
-    "events": {"source": ("source.component", "", "reportingComponent")},
-    "nodes": {"spec.unschedulable": ("spec.unschedulable", "false", "")},
-    "replicationcontrollers": {"status.replicas": ("status.replicas", "0", "")},
-    "jobs": {"status.successful": ("status.succeeded", "0", "")},
-}
-"""Fields whose text is not what stands at their name: see fields.Made. Whatever else is selectable
-is a string; status.podIPs is never set by the server, and its path leads to no text here either."""
 WARNINGS = {"endpoints": ENDPOINTS_WARNING}
 PLAIN: Object = {"spec": {}, "status": {}}
 TEMPLATE: Object = {"metadata": {}, "spec": {"containers": None}}
@@ -138,7 +127,7 @@ def _row(words: list[str]) -> Kind:
         categories=("all",) if "a" in marks else (),
         short_names=tuple(short[0].split(",")) if short else (),
         fields=FIELDS.get(resource, ()),
-        made=MADE.get(resource, {}),
+        made=MADE.get(f"{resource}.{group}" if group else resource, {}),
         warning=WARNINGS.get(resource, ""),
         zero=ZEROS.get(resource, {}),
         verbs=VERBS.get(resource, ALL_VERBS),

@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     """How the text of a field is made: a path, the text where nothing is there (a number that is
     left out is 0, a bool is false), the path that counts instead where nothing is there."""
 
+MADE: dict[str, dict[str, Made]] = {
+    "pods": {"spec.hostNetwork": ("spec.hostNetwork", "false", "")},
+    "events": {"source": ("source.component", "", "reportingComponent")},
+    "nodes": {"spec.unschedulable": ("spec.unschedulable", "false", "")},
+    "replicationcontrollers": {"status.replicas": ("status.replicas", "0", "")},
+    "jobs.batch": {"status.successful": ("status.succeeded", "0", "")},
+}
+"""Of built-in resources, the fields that are no paths. Whatever else the server selects by is a
+string; status.podIPs it never sets, and that path leads to no text here either."""
+
 PATH_MAX = 64
 """Steps in a path: as many as an index's may have."""
 

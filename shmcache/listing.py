@@ -43,9 +43,12 @@ _USES = 64  # of a way, until they are compared again
 
 
 class Selection:
-    """What to select, compiled once. `simple`: one requirement is all there is."""
+    """What to select, compiled once. `simple`: one requirement is all that `where` asks.
 
-    __slots__ = ("fields", "labels", "namespace", "prefix", "shard", "simple", "where")
+    `sift`: what the core cannot ask, of the objects that it lets through.
+    """
+
+    __slots__ = ("fields", "labels", "namespace", "prefix", "shard", "sift", "simple", "where")
 
     def __init__(
         self,
@@ -63,6 +66,12 @@ class Selection:
         groups = (*_label_groups(labels), *_field_groups(fields))
         self.simple = not shard and sum(len(tests) for _, tests in groups) == 1
         self.where = _hot.Where(groups, shard) if groups or shard else None
+        self.sift = fields if fields and fields.sifts else None
+
+    @property
+    def selects(self) -> bool:
+        """Whether anything is asked of the objects."""
+        return self.where is not None or self.sift is not None
 
 
 _compiled: dict[tuple[object, ...], Selection] = {}
@@ -115,7 +124,7 @@ def _label_groups(labels: LabelSelector | None) -> Iterator[Group]:
 
 
 def _field_groups(fields: FieldSelector | None) -> Iterator[Group]:
-    for requirement in fields.requirements if fields else ():
+    for requirement in fields.asked if fields else ():
         steps = field_paths.steps_of(requirement.key)
         cut = steps.index(None) if None in steps else len(steps)
         head = tuple(step for step in steps[:cut] if step is not None)
@@ -209,7 +218,7 @@ def _values_in(steps: tuple[str | None, ...], wanted: Selection) -> Iterator[tup
                 yield tuple(f"{requirement.key}={value}" for value in requirement.values)
             elif steps == (*_LABELS, requirement.key):
                 yield requirement.values
-    for requirement in wanted.fields.requirements if wanted.fields else ():
+    for requirement in wanted.fields.asked if wanted.fields else ():
         something = requirement.operator == EQUALS and requirement.values[0]
         if something and steps == field_paths.steps_of(requirement.key):
             yield requirement.values
@@ -314,8 +323,12 @@ def select(resource: CachedResource, asked: Asked, after: str | None, limit: int
         if known.uses <= 0:
             known = _known(resource, asked)
         known.uses -= 1
+        sift = known.wanted.sift
         try:
-            found = _go(resource, known, after, limit)
+            found = _go(resource, known, after, 0 if sift else limit)
+            if sift:
+                chosen = [obj for obj in found if sift.matches(obj)]
+                found = chosen[:limit] if limit else chosen
         except LookupError:  # an index that the instance read now does not have
             if resource.reader is known.reader:
                 raise

@@ -12,7 +12,8 @@ grammar, and any path: what a path leads to is what an index of the same path ho
     null, or nothing there     nothing
 
 `=` asks whether the value is among them, `!=` whether it is not; where there is nothing at all, ""
-is (as on the server). What the server works out (a missing boolean is "false" there) is not here.
+is (as on the server). What the server works out (a missing boolean is "false" there) is only where
+a selector is parsed for one of its resources, whose fields are `made` so (fields.MADE).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from typing import Any, Self
+
+    from shmcache.protocol.fields import Made
 
     Test = Callable[[Any], bool]
 
@@ -42,8 +45,7 @@ class Selector:
         self.requirements = requirements
         self._tests = tuple(self._test(requirement) for requirement in requirements)
 
-    @staticmethod
-    def _test(requirement: Requirement) -> Test:
+    def _test(self, requirement: Requirement) -> Test:
         raise NotImplementedError
 
     def matches(self, obj: Any) -> bool:
@@ -100,8 +102,7 @@ class LabelSelector(Selector):
         found = [Requirement.checked(key, labels.EQUALS, (value,)) for key, value in wanted.items()]
         return cls(tuple(sorted(found, key=lambda requirement: requirement.key)))
 
-    @staticmethod
-    def _test(requirement: Requirement) -> Test:
+    def _test(self, requirement: Requirement) -> Test:
         return _label_test(requirement)
 
     def matches(self, obj: Any) -> bool:
@@ -146,21 +147,53 @@ def _number_test(key: str, bound: int, *, greater: bool) -> Test:
 class FieldSelector(Selector):
     """Conditions on the values that paths lead to."""
 
-    __slots__ = ()
+    __slots__ = ("_made", "asked", "sifts")
+
+    asked: tuple[Requirement, ...]
+    """What paths are asked: an object of which this is not true is not selected."""
+    sifts: bool
+    """Whether that is not all: then matches() alone knows what is selected."""
+
+    def __init__(
+        self, requirements: tuple[Requirement, ...], made: Mapping[str, Made] | None = None
+    ) -> None:
+        made = made or {}
+        self._made = {term.key: made[term.key] for term in requirements if term.key in made}
+        terms = [fields.asked(term, self._made.get(term.key)) for term in requirements]
+        self.asked = tuple(one for found, _ in terms for one in found)
+        self.sifts = not all(exact for _, exact in terms)
+        super().__init__(requirements)
 
     @classmethod
-    def parse(cls, text: str, known: Collection[str] | None = None) -> FieldSelector:
+    def parse(
+        cls,
+        text: str,
+        known: Collection[str] | None = None,
+        made: Mapping[str, Made] | None = None,
+    ) -> FieldSelector:
         """Of a text such as `status.phase=Running,spec.nodeName!=n-1`; else InvalidSelector.
 
         `known`: the only fields that may be selected; another is refused as the API server does.
+        `made`: those of them that are no paths.
         """
-        return cls(tuple(fields.parse(text, known)))
+        return cls(tuple(fields.parse(text, known)), made)
+
+    def __eq__(self, other: object) -> bool:
+        mine = isinstance(other, FieldSelector) and self._made == other._made
+        return mine and super().__eq__(other)
+
+    __hash__ = Selector.__hash__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.requirements, self._made)
 
     def __str__(self) -> str:
         return ",".join(map(fields.format_term, self.requirements))
 
-    @staticmethod
-    def _test(requirement: Requirement) -> Test:
+    def _test(self, requirement: Requirement) -> Test:
+        made = self._made.get(requirement.key)
+        if made is not None:
+            return _made_test(made, requirement)
         steps, (wanted,) = fields.steps_of(requirement.key), requirement.values
         if requirement.operator == labels.NOT_EQUALS:
             return lambda obj: not _leads_to(obj, steps, wanted)
@@ -174,6 +207,18 @@ def _leads_to(obj: Any, steps: tuple[str | None, ...], wanted: str) -> bool:
             return True
         nothing = False
     return nothing and not wanted
+
+
+def _made_test(made: Made, requirement: Requirement) -> Test:
+    path, default, fallback = made
+    ways = [fields.steps_of(way) for way in (path, fallback) if way]
+    equal, (wanted,) = requirement.operator != labels.NOT_EQUALS, requirement.values
+
+    def test(obj: Any) -> bool:
+        texts = (text for steps in ways for text in texts_at(obj, steps) if text)
+        return (next(texts, default) == wanted) is equal
+
+    return test
 
 
 def texts_at(obj: Any, steps: tuple[str | None, ...]) -> Iterator[str]:

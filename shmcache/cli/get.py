@@ -9,6 +9,8 @@ from shmcache.cli.finding import DONE, MISSING, USAGE, Trouble
 from shmcache.cli.grid import Grid, one_line
 from shmcache.observing import observe
 from shmcache.protocol import printing
+from shmcache.protocol.fields import MADE
+from shmcache.selectors import FieldSelector
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -158,9 +160,15 @@ def select(at: Snapshot, asked: Asked, options: argparse.Namespace) -> tuple[Fou
     if not asked.named:
         for resource, kind in asked.types:
             scope = asked.namespace if is_namespaced(at, resource, kind) else None
-            selected = at[resource].list(scope, options.selector, options.field_selector)
+            fields = fields_of(kind, options.field_selector)
+            selected = at[resource].list(scope, options.selector, fields)
             found += [(kind, obj) for obj in selected]
     return found, missing
+
+
+def fields_of(kind: Kind, text: str | None) -> FieldSelector | None:
+    """The selector of any fields, in which those of the server have the text that it gives them."""
+    return FieldSelector.parse(text, made=MADE.get(kind.key)) if text else None
 
 
 def _named(at: Snapshot, resource: str, namespace: str, name: str) -> Any:

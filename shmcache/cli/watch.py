@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 
 from shmcache.cli import finding, forms
 from shmcache.cli.finding import DONE
-from shmcache.cli.get import Asked, Rows, add_selection, declared_columns, warn
+from shmcache.cli.get import Asked, Rows, add_selection, declared_columns, fields_of, warn
 from shmcache.cli.grid import Grid
 
 TYPE_CHECKING = False
@@ -121,7 +121,7 @@ def _register(
         on_update=lambda _, obj: put("MODIFIED", obj),
         on_delete=lambda obj, _: put("DELETED", _known(obj)),
         labels=options.selector,
-        fields=options.field_selector,
+        fields=fields_of(watched.kind, options.field_selector),
         namespace=asked.namespace if _namespaced(resource, watched.kind) else None,
         name=resource.name,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shmcache.protocol.fields import MADE
 from shmcache.protocol.kinds import ALL_VERBS, CUSTOM_VERBS, Kind
 
 Object = dict[str, Any]
@@ -84,7 +85,7 @@ FIELDS = {
     "nodes": ("spec.unschedulable",),
     "secrets": ("type",),
     "services": ("spec.clusterIP", "spec.type"),
-    "replicasets": ("status.replicas",),
+    "replicationcontrollers": ("status.replicas",),
     "jobs": ("status.successful",),
 }
 WARNINGS = {"endpoints": ENDPOINTS_WARNING}
@@ -126,6 +127,7 @@ def _row(words: list[str]) -> Kind:
         categories=("all",) if "a" in marks else (),
         short_names=tuple(short[0].split(",")) if short else (),
         fields=FIELDS.get(resource, ()),
+        made=MADE.get(f"{resource}.{group}" if group else resource, {}),
         warning=WARNINGS.get(resource, ""),
         zero=ZEROS.get(resource, {}),
         verbs=VERBS.get(resource, ALL_VERBS),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from shmcache.protocol.labels import quoted
+
 TEXT = "text/plain; charset=utf-8"
 LIST_TOO_OLD = "The resourceVersion for the provided list is too old."
 WATCH_TOO_OLD = "The resourceVersion for the provided watch is too old."
@@ -125,6 +127,20 @@ def not_acceptable(offered: str) -> Failure:
     """406: none of the media types asked for."""
     message = f"406: Not Acceptable\n\nAvailable representations: {offered}"
     return Failure(406, "NotAcceptable", message, details={})
+
+
+def not_convertible(name: str, *, many: bool) -> Failure:
+    """406: metadata of a list is asked for as that of one object, or the other way round."""
+    what = "a list" if many else "not a list"
+    message = f"you requested {name}, but the requested object is {what}"
+    return Failure(406, "NotAcceptable", message)
+
+
+def no_table(include: str) -> Failure:
+    """400: rows are to carry what is none of the things that they can."""
+    why = "must be 'Metadata', 'Object', 'None', or empty"
+    invalid_value = f"includeObject: Invalid value: {quoted(include)}: {why}"
+    return bad_request(f"Unable to convert to Table as requested: {invalid_value}")
 
 
 def already_exists(resource: str, group: str, name: str) -> Failure:

@@ -6,6 +6,9 @@ is a path. On the server a resource names its few selectable fields; here a path
     spec.nodeName   metadata.ownerReferences[*].uid   metadata.labels['app.kubernetes.io/name']
 
 The same paths declare indices, and lead to the same values there.
+
+A few selectable fields are no paths: the server makes their text of its typed object. `Made` says
+how; `asked` tells what paths can be asked about one.
 """
 
 from __future__ import annotations
@@ -17,9 +20,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    Made = tuple[str, str, str]
+    """How the text of a field is made: a path, the text where nothing is there (a number that is
+    left out is 0, a bool is false), the path that counts instead where nothing is there."""
+
+MADE: dict[str, dict[str, Made]] = {
+    "pods": {"spec.hostNetwork": ("spec.hostNetwork", "false", "")},
+    "events": {"source": ("source.component", "", "reportingComponent")},
+    "nodes": {"spec.unschedulable": ("spec.unschedulable", "false", "")},
+    "replicationcontrollers": {"status.replicas": ("status.replicas", "0", "")},
+    "jobs.batch": {"status.successful": ("status.succeeded", "0", "")},
+}
+"""Of built-in resources, the fields that are no paths. Whatever else the server selects by is a
+string; status.podIPs it never sets, and that path leads to no text here either."""
+
 PATH_MAX = 64
 """Steps in a path: as many as an index's may have."""
 
+_FALSE, _TRUE = "false", "true"
 _ALWAYS = frozenset(("metadata.name", "metadata.namespace"))
 _ESCAPED = frozenset("\\,=")
 
@@ -106,6 +124,24 @@ def escape(text: str) -> str:
 def format_term(requirement: Requirement) -> str:
     """One term of a selector's text."""
     return f"{requirement.key}{requirement.operator}{escape(requirement.values[0])}"
+
+
+def asked(term: Requirement, made: Made | None) -> tuple[tuple[Requirement, ...], bool]:
+    """What a term asks of paths, and whether it asks no more than that."""
+    if made is None:
+        return (term,), True
+    path, default, fallback = made
+    [wanted] = term.values
+    if fallback or (default and not wanted):
+        return (), False
+    if wanted != default or not wanted:
+        return (Requirement(path, term.operator, (wanted,)),), True
+    if default == _FALSE:
+        other = NOT_EQUALS if term.operator == EQUALS else EQUALS
+        return (Requirement(path, other, (_TRUE,)),), True
+    if term.operator == EQUALS:
+        return (), False
+    return tuple(Requirement(path, NOT_EQUALS, (text,)) for text in (default, "")), True
 
 
 # ---- paths ---------------------------------------------------------------------------------------

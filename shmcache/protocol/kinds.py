@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shmcache.protocol.fields import Made
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
@@ -27,6 +30,8 @@ class Kind:
     """Whether a change of the spec raises metadata.generation."""
     fields: tuple[str, ...] = ()
     """What field selectors may name beside metadata.name and metadata.namespace."""
+    made: dict[str, Made] = field(default_factory=dict, hash=False)
+    """Those of them that are no paths: how the server makes their text."""
     columns: tuple[dict[str, Any], ...] = ()
     """additionalPrinterColumns of a custom resource."""
     custom: bool = False
@@ -55,5 +60,6 @@ class Kind:
     @property
     def selectable(self) -> tuple[str, ...]:
         """All that field selectors may name, in the order in which a refusal lists it."""
-        scope = ("metadata.name", "metadata.namespace") if self.namespaced else ("metadata.name",)
-        return (*scope, *self.fields)
+        own = self.custom or self.fields
+        scope = ("metadata.name", "metadata.namespace")
+        return (*(scope if self.namespaced or not own else scope[:1]), *self.fields)

@@ -37,9 +37,10 @@ class Shown(list[Column]):
         self.row = row or (lambda obj: [column.cell(obj) for column in self])
 
 
-def columns(kind: Kind) -> Shown:
-    """The columns of a resource."""
-    return columns_of(kind.key, kind.columns if kind.custom else None)
+def columns(kind: Kind, *, bare: bool = False) -> Shown:
+    """The columns of a resource. `bare`: those that metadata is enough for."""
+    declared = kind.columns if kind.custom else None
+    return columns_of(kind.key, () if bare else declared)
 
 
 def columns_of(key: str, declared: Sequence[Object] | None = None) -> Shown:
@@ -55,11 +56,16 @@ def columns_of(key: str, declared: Sequence[Object] | None = None) -> Shown:
     return Shown(found or [NAME, AGE])
 
 
-def table(shown: Sequence[Column] | None, rows: list[Object], metadata: Object) -> dict[str, Any]:
+def table(
+    shown: Sequence[Column] | None,
+    rows: list[Object],
+    metadata: Object,
+    api_version: str = "meta.k8s.io/v1",
+) -> dict[str, Any]:
     """A Table; without columns where a watch has shown them already."""
     return {
         "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
+        "apiVersion": api_version,
         "metadata": metadata,
         "columnDefinitions": None if shown is None else [one.definition() for one in shown],
         "rows": rows,

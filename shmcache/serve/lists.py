@@ -73,11 +73,13 @@ class Walk:
         rest = self._behind(keys[-1])
         if not rest:
             return Cut(len(keys))
-        return Cut(len(keys), keys[-1], None if self._wanted.where is not None else rest)
+        return Cut(len(keys), keys[-1], None if self._wanted.selects else rest)
 
     def _keys(self) -> list[str]:
         if self._chosen is not None:
             return [key for key, _ in self._chosen]
+        if self._wanted.sift is not None:
+            return [key for found in self._items() for key, _ in found]
         found: list[str] = self._ask("keys", self._after, self.limit)
         return found
 
@@ -85,7 +87,7 @@ class Walk:
         """How many objects of the list's scope stand behind a key, selected or not; at least."""
         root, number, changed = *self._state[:2], self._state.changed
         prefix = self._wanted.prefix
-        if self._wanted.where is not None and not changed:
+        if self._wanted.selects and not changed:
             return len(root.scan(number, prefix=prefix, after=key, limit=1, want="keys"))
         keys = set(root.scan(number, prefix=prefix, after=key, want="keys"))
         for one, view in changed.items():
@@ -102,7 +104,7 @@ class Walk:
 
         The pages together are the text; the first one is there even if it has no items.
         """
-        if self._chosen is not None:
+        if self._chosen is not None or self._wanted.sift is not None:
             yield from self._chosen_pages(form, lead)
             return
         after, left, more = self._after, self.limit, True
@@ -121,20 +123,26 @@ class Walk:
 
     def views(self) -> Iterator[list[View]]:
         """The objects themselves, some at a time."""
+        for found in self._items():
+            yield [view for _, view in found]
+
+    def _items(self) -> Iterator[list[tuple[str, View]]]:
         if self._chosen is not None:
-            objects = [view for _, view in self._chosen]
-            for start in range(0, len(objects), BLOCK):
-                yield objects[start : start + BLOCK]
+            for start in range(0, len(self._chosen), BLOCK):
+                yield self._chosen[start : start + BLOCK]
             return
-        after, left = self._after, self.limit
+        after, left, sift = self._after, self.limit, self._wanted.sift
         while True:
-            size = min(BLOCK, left) if self.limit else BLOCK
-            found: list[tuple[str, View]] = self._ask("items", after, size)
-            if found:
-                yield [view for _, view in found]
-                after = found[-1][0]
+            size = min(BLOCK, left) if self.limit and sift is None else BLOCK
+            asked: list[tuple[str, View]] = self._ask("items", after, size)
+            after = asked[-1][0] if asked else after
+            found = asked if sift is None else [one for one in asked if sift.matches(one[1])]
+            if self.limit:
+                found = found[:left]
                 left -= len(found)
-            if len(found) < size or (self.limit and left <= 0):
+            if found:
+                yield found
+            if len(asked) < size or (self.limit and left <= 0):
                 return
 
     def _page(
@@ -168,7 +176,12 @@ class Walk:
     def _choose(self) -> list[tuple[str, View]]:
         """The objects of a list that no single walk shows, in the order of their keys."""
         state, wanted = self._state, self._wanted
-        found = {key: view for key, view in self._all() if key not in state.changed}
+        sift = wanted.sift
+        found = {
+            key: view
+            for key, view in self._all()
+            if key not in state.changed and (sift is None or sift.matches(view))
+        }
         found |= {
             key: view
             for key, view in state.changed.items()
@@ -200,7 +213,7 @@ class Walk:
     def _chosen_pages(self, form: Form, lead: bytes) -> Iterator[bytes]:
         texts: list[bytes] = []
         size = 0
-        for _, view in self._chosen or ():
+        for view in (view for views in self.views() for view in views):
             texts.append(view.json_in(form))
             size += len(texts[-1])
             if size >= ENOUGH:

@@ -29,8 +29,8 @@ async def get(server: Server, request: Request, served: Served) -> Answer:
     target = request.target
     assert target is not None
     query = request.query
-    shape = accept.shape(request.headers.get("accept", ""))
-    served.scope.check(served.kind, target.namespace, shape=shape)
+    shape = accept.shape(request.headers.get("accept", ""), query, many=False)
+    shape = served.scope.check(served.kind, target.namespace, shape=shape)
     if query and (version := query.get("resourceVersion")):
         await server.fresh(served.name, validation.numeric(version), target.namespace)
     headers = server.standing.headers(served)
@@ -41,7 +41,7 @@ async def get(server: Server, request: Request, served: Served) -> Answer:
             found = root.get(number, key)
             if found is None:
                 raise served.scope.missing(served.kind, target.name)
-            body = shapes.one(served.kind, found, shape, query.get("includeObject", ""))
+            body = shapes.one(served.kind, found, shape)
         except StaleObjectError:
             if tries == TRIES - 1:
                 raise
@@ -54,23 +54,22 @@ async def list_(server: Server, request: Request, served: Served) -> Stream:
     """The objects that are asked for, of one state."""
     target, query, kind = request.target, request.query, served.kind
     assert target is not None
-    shape = accept.shape(request.headers.get("accept", ""))
+    shape = accept.shape(request.headers.get("accept", ""), query, many=True)
     asked = validation.parse_options(query)
     labels, fields = selectors(server, served, asked)
-    served.scope.check(kind, target.namespace, shape=shape)
-    served.scope.check_selectors(kind, labels, fields)
+    shape = served.scope.check(kind, target.namespace, shape=shape)
+    labels, fields = served.scope.check_selectors(kind, labels, fields)
     if not asked.continue_token:
         wanted_version = validation.numeric(asked.resource_version)
         await server.fresh(served.name, wanted_version, target.namespace)
     headers = server.standing.headers(served)
     wanted = listing.selection(target.namespace or None, labels, fields, None)
-    include = query.get("includeObject", "")
     for tries in range(TRIES):
         try:
             state, after = _state(server, served, asked, target.namespace)
             walk = _walk(state, wanted, asked, after)
             metadata = _metadata(server, walk, state, wanted, asked)
-            body = shapes.pieces(kind, walk, metadata, shape, include)
+            body = shapes.pieces(kind, walk, metadata, shape)
             return _stream(request, body, headers)
         except StaleObjectError:
             if tries == TRIES - 1:
@@ -89,7 +88,7 @@ def selectors(
     try:
         labels = LabelSelector.parse(asked.label_selector) if asked.label_selector else None
         fields = (
-            FieldSelector.parse(asked.field_selector, served.kind.selectable)
+            FieldSelector.parse(asked.field_selector, served.kind.selectable, served.kind.made)
             if asked.field_selector
             else None
         )

@@ -2,6 +2,10 @@
 
 Nothing is left out silently: what a cache does not hold is refused with the scope in words (403),
 what it holds in another form than the server's is named by the headers of each answer.
+
+What is not held decides nothing either: objects whose metadata alone is cached are selected by
+nothing else, and are no more than a name and an age in tables; objects that were transformed are
+selected by their names and namespaces alone, since nobody knows what the transform has taken away.
 """
 
 from __future__ import annotations
@@ -10,12 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from shmcache.protocol import accept, failures
+from shmcache.protocol.accept import Shape
 from shmcache.protocol.kinds import Kind
 from shmcache.protocol.labels import Requirement
-from shmcache.selectors import FieldSelector, LabelSelector
+from shmcache.selectors import FieldSelector, LabelSelector, Selector
 
 FORM_HEADER = b"X-Shmcache-Form"
 """What is different about the objects of an answer, in words; only where something is."""
+_NAMES = frozenset({"metadata.name", "metadata.namespace"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,35 +85,59 @@ class Scope:
         form = self.form.encode("ascii", "replace")
         return b"%b: %b\r\n" % (FORM_HEADER, form) if form else b""
 
-    def check(self, kind: Kind, namespace: str, *, shape: str) -> None:
+    def check(self, kind: Kind, namespace: str, *, shape: Shape) -> Shape:
         """A Failure (403) where objects would be missing, or would not be what they seem.
 
-        `namespace`: that of the request, "" for all. `shape`: of accept.py.
+        `namespace`: that of the request, "" for all. Returns the shape that they can be shown in.
         """
         if self.namespaces and kind.namespaced and namespace not in self.namespaces:
             asked = f"the namespace {namespace!r}" if namespace else "all namespaces"
             raise self._refusal(kind, f"{kind.key} of {asked} is not cached here")
-        if self.metadata_only and shape == accept.FULL:
+        if self.metadata_only and (shape == accept.FULL or shape.include == "Object"):
             text = f"{kind.key} is cached with its metadata only: ask for PartialObjectMetadata"
             raise failures.out_of_scope(kind.resource, kind.group, text)
+        return shape._replace(bare=self.metadata_only and shape.name == accept.TABLE.name)
 
     def check_selectors(
         self, kind: Kind, labels: LabelSelector | None, fields: FieldSelector | None
-    ) -> None:
-        """A Failure (403) where more is selected than what is cached.
+    ) -> tuple[LabelSelector | None, FieldSelector | None]:
+        """A Failure (403) where more is selected than what is cached, or by what is not cached.
 
-        What the cache selects must be part of what is asked: then nothing can be missing.
+        What the cache selects must be part of what is asked: then nothing can be missing. Returns
+        what is left to be asked of the objects.
         """
         for cached, asked in ((self._labels, labels), (self._fields, fields)):
             wanted = set(asked.requirements) if asked else set()
             if not wanted.issuperset(cached):
                 raise self._refusal(kind, f"not all {kind.key} that are asked for are cached here")
+        if labels and self.transform:
+            labels = LabelSelector(self._open(kind, labels, self._labels))
+        if fields and (self.transform or self.metadata_only):
+            fields = FieldSelector(self._open(kind, fields, self._fields), kind.made)
+        return labels or None, fields or None
+
+    def _open(
+        self, kind: Kind, asked: Selector, cached: tuple[Requirement, ...]
+    ) -> tuple[Requirement, ...]:
+        """The terms that what is cached can answer: the server has seen to those of the scope."""
+        found = tuple(term for term in asked.requirements if term not in cached)
+        for term in found:
+            if term.key not in _NAMES or isinstance(asked, LabelSelector):
+                text = (
+                    f"{kind.key} is cached {self._less}: it cannot be selected by {term.key} here"
+                )
+                raise failures.out_of_scope(kind.resource, kind.group, text)
+        return found
 
     def missing(self, kind: Kind, name: str) -> failures.Failure:
         """Of a key that is not cached: 404, or 403 where it may exist outside of the scope."""
         if self.labels or self.fields:
             return self._refusal(kind, f'{kind.key} "{name}" is not cached here, but may exist')
         return failures.not_found(kind.resource, kind.group, name)
+
+    @property
+    def _less(self) -> str:
+        return f"transformed by {self.transform}" if self.transform else "with its metadata only"
 
     @property
     def _labels(self) -> tuple[Requirement, ...]:

@@ -13,11 +13,10 @@ from shmcache.serve.lists import Form
 
 if TYPE_CHECKING:
     from shmcache._hot import View
+    from shmcache.protocol.accept import Shape
     from shmcache.protocol.kinds import Kind
     from shmcache.serve.lists import Walk
 
-META = "meta.k8s.io/v1"
-_PARTIAL = Form("metadata", b'"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",')
 WHOLE = Form()
 _UNTYPED = Form("untyped")
 
@@ -28,28 +27,32 @@ def typed(kind: Kind) -> Form:
     return Form("untyped", b'"kind":"%b","apiVersion":"%b",' % names)
 
 
-def one(kind: Kind, view: View, shape: str, include: str) -> bytes:
+def _partial(shape: Shape) -> Form:
+    """Metadata alone."""
+    head = b'"kind":"PartialObjectMetadata","apiVersion":"%b",' % shape.api_version.encode()
+    return Form("metadata", head)
+
+
+def one(kind: Kind, view: View, shape: Shape) -> bytes:
     """The body of a single object."""
-    if shape == accept.TABLE:
-        shown = printing.columns(kind)
+    if shape.name == accept.TABLE.name:
+        row = _Rows(kind, shape)
         version = {"resourceVersion": view["metadata"].get("resourceVersion", "")}
-        return _table_head(shown, version) + _row(kind, shown, view, include) + b"]}\n"
-    if shape == accept.PARTIAL:
-        return view.json_in(_PARTIAL) + b"\n"
+        return row.head(version) + row(view) + b"]}\n"
+    if shape.name == accept.PARTIAL.name:
+        return view.json_in(_partial(shape)) + b"\n"
     if "kind" in view:
         return view.json_in(WHOLE) + b"\n"
     return view.json_in(typed(kind)) + b"\n"
 
 
-def pieces(
-    kind: Kind, walk: Walk, metadata: dict[str, Any], shape: str, include: str
-) -> Iterator[bytes]:
+def pieces(kind: Kind, walk: Walk, metadata: dict[str, Any], shape: Shape) -> Iterator[bytes]:
     """The body of a list."""
-    if shape == accept.TABLE:
-        return _table(kind, walk, metadata, include)
-    if shape == accept.PARTIAL:
-        head = _head("PartialObjectMetadataList", META, metadata)
-        return _ended(walk.pages(_PARTIAL, head), b"]}\n")
+    if shape.name == accept.TABLE.name:
+        return _table(_Rows(kind, shape), walk, metadata)
+    if shape.name == accept.PARTIAL.name:
+        head = _head("PartialObjectMetadataList", shape.api_version, metadata)
+        return _ended(walk.pages(_partial(shape), head), b"]}\n")
     if not kind.custom:
         head = _head(kind.list_kind, kind.api_version, metadata)
         return _ended(walk.pages(_UNTYPED, head), b"]}\n")
@@ -75,13 +78,11 @@ def _ended(pages: Iterator[bytes], tail: bytes) -> Iterator[bytes]:
 # ---- tables --------------------------------------------------------------------------------------
 
 
-def _table(kind: Kind, walk: Walk, metadata: dict[str, Any], include: str) -> Iterator[bytes]:
-    shown = printing.columns(kind)
-
+def _table(row: _Rows, walk: Walk, metadata: dict[str, Any]) -> Iterator[bytes]:
     def pages() -> Iterator[bytes]:
-        lead = _table_head(shown, metadata)
+        lead = row.head(metadata)
         for views in walk.views():
-            yield lead + b",".join([_row(kind, shown, view, include) for view in views])
+            yield lead + b",".join([row(view) for view in views])
             lead = b","
         if lead != b",":
             yield lead
@@ -89,13 +90,20 @@ def _table(kind: Kind, walk: Walk, metadata: dict[str, Any], include: str) -> It
     return _ended(pages(), b"]}\n")
 
 
-def _table_head(shown: list[printing.Column], metadata: dict[str, Any]) -> bytes:
-    return framing.encode(printing.table(shown, [], metadata))[:-2]
+class _Rows:
+    """How the objects of one answer become rows."""
 
+    def __init__(self, kind: Kind, shape: Shape) -> None:
+        self._shape = shape
+        self._shown = printing.columns(kind, bare=shape.bare)
+        self._form = typed(kind) if shape.include == "Object" else _partial(shape)
 
-def _row(kind: Kind, shown: list[printing.Column], view: View, include: str) -> bytes:
-    cells = framing.encode(printing.cells(shown, view.to_dict()))
-    if include == "None":
-        return b'{"cells":%b,"object":null}' % cells
-    form = typed(kind) if include == "Object" else _PARTIAL
-    return b'{"cells":%b,"object":%b}' % (cells, view.json_in(form))
+    def head(self, metadata: dict[str, Any]) -> bytes:
+        """The table up to its first row."""
+        found = printing.table(self._shown, [], metadata, self._shape.api_version)
+        return framing.encode(found)[:-2]
+
+    def __call__(self, view: View) -> bytes:
+        cells = framing.encode(printing.cells(self._shown, view.to_dict()))
+        shown = b"null" if self._shape.include == "None" else view.json_in(self._form)
+        return b'{"cells":%b,"object":%b}' % (cells, shown)

@@ -22,11 +22,11 @@ async def answer(server: Server, request: Request, connection: Connection, serve
     """Takes the connection over for a watch; a Failure refuses it before it begins."""
     assert request.target is not None
     namespace = request.target.namespace
-    shape = accept.shape(request.headers.get("accept", ""))
+    shape = accept.shape(request.headers.get("accept", ""), request.query)
     asked = validation.parse_options(request.query)
     labels, fields = reads.selectors(server, served, asked)
-    served.scope.check(served.kind, namespace, shape=shape)
-    served.scope.check_selectors(served.kind, labels, fields)
+    shape = served.scope.check(served.kind, namespace, shape=shape)
+    labels, fields = served.scope.check_selectors(served.kind, labels, fields)
     try:
         upgrade = websocket.accept(request.headers) if websocket.wanted(request.headers) else b""
     except websocket.Refused as refusal:
@@ -41,7 +41,7 @@ async def answer(server: Server, request: Request, connection: Connection, serve
         return
     if not connection.alive or server.draining:
         raise failures.not_ready()
-    form = Form(served.kind, shape, request.query.get("includeObject", ""))
+    form = Form(served.kind, shape)
     try:
         opening = server.watches.open(served, selection_of(namespace, labels, fields), form, asked)
     except KeyError as error:  # the next instance of the cache does not have it, yet

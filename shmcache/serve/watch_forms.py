@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from shmcache.protocol import framing, printing, watching
-from shmcache.protocol.accept import FULL, PARTIAL, TABLE
+from shmcache.protocol.accept import FULL, PARTIAL, TABLE, Shape
 from shmcache.serve import websocket
 from shmcache.serve.shapes import WHOLE
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from shmcache._hot import View
     from shmcache.protocol.kinds import Kind
 
-META = "meta.k8s.io/v1"
 PARTIAL_KIND = "PartialObjectMetadata"
 
 Wrap = Callable[[Sequence[bytes]], bytes]
@@ -43,42 +42,46 @@ def frames(lines: Sequence[bytes]) -> bytes:
 
 
 class Form:
-    """How one kind's objects are shown. `include` is what rows carry (includeObject)."""
+    """How one kind's objects are shown."""
 
-    __slots__ = ("_columns", "_head", "include", "key", "kind", "shape")
+    __slots__ = ("_columns", "_head", "key", "kind", "shape")
 
-    def __init__(self, kind: Kind, shape: str = FULL, include: str = "") -> None:
+    def __init__(self, kind: Kind, shape: Shape = FULL) -> None:
         self.kind = kind
         self.shape = shape
-        self.include = include
-        self.key = f"{shape} {include}" if shape == TABLE else shape
+        self.key = " ".join(map(str, shape))
         """Forms of one kind with the same key write the same."""
-        self._columns = printing.columns(kind) if shape == TABLE else []
+        self._columns = printing.columns(kind, bare=shape.bare) if self.is_table else []
         names = (kind.kind.encode(), kind.api_version.encode())
         self._head = b'{"kind":"%b","apiVersion":"%b"' % names
+
+    @property
+    def is_table(self) -> bool:
+        """Whether objects are shown as rows, the first of a watch with its columns."""
+        return self.shape.name == TABLE.name
 
     def line(self, event: str, obj: View, version: str | None, *, first: bool = False) -> bytes:
         """An event with its object; under `version`, if that is another one than its own.
 
         `first`: of this watch. A table brings its columns then.
         """
-        if self.shape == TABLE:
+        if self.is_table:
             return self._row(event, _under(obj.to_dict(), version), first=first)
         if version is not None and event == watching.DELETED:
             return framing.event(event, self._last(obj, version))
-        if self.shape == PARTIAL:
+        if self.shape.name == PARTIAL.name:
             return framing.event(event, self._partial(obj["metadata"].json_in(WHOLE)))
         return framing.event(event, self._typed(obj, obj.json_in(WHOLE)))
 
     def mark(self, version: str, *, end: bool = False, first: bool = False) -> bytes:
         """A bookmark: everything up to this version was shown. `end`: of the initial events."""
-        if self.shape == TABLE:
+        if self.is_table:
             metadata: dict[str, Any] = {"resourceVersion": version}
             if end:
                 metadata["annotations"] = {framing.INITIAL_EVENTS_END: "true"}
             return self._row(watching.BOOKMARK, {"metadata": metadata}, first=first)
-        if self.shape == PARTIAL:
-            return framing.bookmark(PARTIAL_KIND, META, version, end=end)
+        if self.shape.name == PARTIAL.name:
+            return framing.bookmark(PARTIAL_KIND, self.shape.api_version, version, end=end)
         kind = self.kind
         return framing.bookmark(
             kind.kind, kind.api_version, version, end=end, custom=kind.custom, zero=kind.zero
@@ -91,31 +94,32 @@ class Form:
         return self._head + (b"," if len(text) > 2 else b"") + text[1:]
 
     def _last(self, obj: View, version: str) -> bytes:
-        if self.shape == PARTIAL:
+        if self.shape.name == PARTIAL.name:
             metadata = {**obj["metadata"].to_dict(), "resourceVersion": version}
             return self._partial(framing.encode(metadata))
         found = _under(obj.to_dict(), version)
         return self._typed(obj, framing.encode(found))
 
-    @staticmethod
-    def _partial(metadata: bytes) -> bytes:
+    def _partial(self, metadata: bytes) -> bytes:
         head = b'{"kind":"%b","apiVersion":"%b","metadata":'
-        return head % (PARTIAL_KIND.encode(), META.encode()) + metadata + b"}"
+        names = PARTIAL_KIND.encode(), self.shape.api_version.encode()
+        return head % names + metadata + b"}"
 
     def _row(self, event: str, obj: dict[str, Any], *, first: bool) -> bytes:
         metadata = obj["metadata"]
         shown: dict[str, Any] | None = {
             "kind": PARTIAL_KIND,
-            "apiVersion": META,
+            "apiVersion": self.shape.api_version,
             "metadata": metadata,
         }
-        if self.include == "None":
+        if self.shape.include == "None":
             shown = None
-        elif self.include == "Object":
+        elif self.shape.include == "Object":
             shown = {"kind": self.kind.kind, "apiVersion": self.kind.api_version, **obj}
         row = {"cells": printing.cells(self._columns, obj), "object": shown}
         version = {"resourceVersion": metadata.get("resourceVersion", "")}
-        table = printing.table(self._columns if first else None, [row], version)
+        columns = self._columns if first else None
+        table = printing.table(columns, [row], version, self.shape.api_version)
         return framing.event(event, framing.encode(table))
 
 

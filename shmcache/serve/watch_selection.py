@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from shmcache.protocol import fields, watching
+from shmcache.protocol.labels import EQUALS
 from shmcache.selectors import FieldSelector, LabelSelector, texts_at
 
 NAME = "metadata.name"
@@ -34,8 +35,8 @@ class Selection(NamedTuple):
     @property
     def trigger(self) -> tuple[str, str] | None:
         """A path and the one value that it must lead to, if there is such a one."""
-        for term in self.fields.requirements:
-            value = self.fields.exact(term.key)
+        for term in self.fields.asked:
+            value = term.operator == EQUALS and term.values[0]
             if value and term.key not in {NAME, NAMESPACE}:
                 return term.key, value
         return None

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Protocol
 from shmcache import listing
 from shmcache.errors import Lapped, StaleObjectError
 from shmcache.protocol import failures, watching
-from shmcache.protocol.accept import TABLE
 from shmcache.serve import watch_forms
 
 if TYPE_CHECKING:
@@ -157,7 +156,9 @@ class Watcher:
         root = self._initial
         assert root is not None
         found = self._objects(root)
-        lines = [self._first(watching.ADDED, obj) for _, obj in found]
+        wanted, all_of_it = self.selection, not self.selection.fields.sifts
+        shown = [obj for _, obj in found if all_of_it or wanted.matches(obj)]
+        lines = [self._first(watching.ADDED, obj) for obj in shown]
         done = len(found) < PAGE
         if found:
             self._after_key = found[-1][0]
@@ -210,7 +211,7 @@ class Watcher:
 
     def _may_join(self) -> bool:
         """Whether it wants what the others want, in the same bytes."""
-        if self.form.shape == TABLE and not self.shown:
+        if self.form.is_table and not self.shown:
             return False
         return self._is_reached() or self.channel.latest < 0
 

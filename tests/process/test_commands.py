@@ -196,6 +196,8 @@ SAME = [
     "pods -A -o name",
     "pods --sort-by=.metadata.labels.n",
     "pods -A --field-selector status.phase=Failed",
+    "pods -A --field-selector spec.hostNetwork=false,status.phase!=Failed",
+    "nodes --field-selector spec.unschedulable!=false",
     "services -o wide",
     "nodes",
     "deploy",

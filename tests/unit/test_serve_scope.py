@@ -30,6 +30,7 @@ from shmcache.testing import ApiServer
 PODS = "/api/v1/namespaces/default/pods"
 ALL = "/api/v1/pods"
 EVERYWHERE = "0.0.0.0"  # noqa: S104
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 SETTINGS: dict[str, Any] = {"namespaces": [], "labels": "", "fields": ""}
 
@@ -84,6 +85,59 @@ def test_metadata_alone_is_not_shown_as_whole_objects() -> None:
         refused(asked, PODS, "metadata only")
         refused(asked, f"{PODS}/p-0001", "metadata only")
         assert asked.get(PODS, Accept=PARTIAL).code == 200
+
+
+@pytest.mark.parametrize("path", [PODS, f"{PODS}/p-0001", f"{PODS}?watch=1&timeoutSeconds=1"])
+def test_a_table_of_metadata_alone_claims_nothing_else(path: str) -> None:
+    include = f"{path}{'&' if '?' in path else '?'}includeObject="
+    with scoped(metadata_only=True) as asked:
+        table = json.loads(asked.get(path, Accept=TABLE).body.splitlines()[0])
+        table = table.get("object", table)
+        assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Age"]
+        assert table["rows"][0]["cells"][0] == "p-0001"
+        assert len(table["rows"][0]["cells"]) == 2
+        assert asked.get(f"{include}None", Accept=TABLE).code == 200
+        refused(asked, f"{include}Object", "metadata only", Accept=TABLE)
+
+
+WATCHED = f"{PODS}?watch=1&timeoutSeconds=1&"
+
+
+@pytest.mark.parametrize(("query", "count"), [
+    ("fieldSelector=metadata.name%3Dp-0001", 1),
+    ("fieldSelector=metadata.name!%3Dp-0001", 0),
+    ("labelSelector=app%3Da", 1),
+    ("labelSelector=!app", 0),
+])  # fmt: skip
+def test_metadata_alone_is_selected_by_metadata(query: str, count: int) -> None:
+    with scoped(metadata_only=True) as asked:
+        assert len(asked.get(f"{PODS}?{query}", Accept=PARTIAL).json["items"]) == count
+
+
+@pytest.mark.parametrize("path", [f"{PODS}?", WATCHED])
+def test_metadata_alone_is_selected_by_nothing_else(path: str) -> None:
+    with scoped(metadata_only=True) as asked:
+        for term in ("spec.nodeName%3Dnode-1", "spec.nodeName!%3Dnode-1"):
+            query = f"{path}fieldSelector={term}"
+            refused(asked, query, "metadata only", "spec.nodeName", Accept=PARTIAL)
+    with scoped(metadata_only=True, fields="spec.nodeName=elsewhere") as asked:
+        query = f"{PODS}?fieldSelector=spec.nodeName%3Delsewhere"  # the server has seen to it
+        assert len(asked.get(query, Accept=PARTIAL).json["items"]) == 1
+        refused(asked, f"{query},spec.nodeName!%3Dx", "metadata only", Accept=PARTIAL)
+
+
+@pytest.mark.parametrize("path", [f"{PODS}?", WATCHED])
+def test_what_was_transformed_is_selected_by_its_name_alone(path: str) -> None:
+    with scoped(transform="my:strip") as asked:
+        assert asked.names(f"{PODS}?fieldSelector=metadata.name%3Dp-0001") == ["p-0001"]
+        assert asked.names(f"{ALL}?fieldSelector=metadata.namespace%3Ddefault") == ["p-0001"]
+        for query, key in (("fieldSelector=spec.nodeName!%3Dx", "spec.nodeName"),
+                           ("labelSelector=!app", "app")):  # fmt: skip
+            refused(asked, path + query, "transformed by my:strip", f"selected by {key}")
+    with scoped(transform="my:strip", labels="gone=a", fields="spec.nodeName=node-9") as asked:
+        query = "fieldSelector=spec.nodeName%3Dnode-9&labelSelector=gone%3Da"
+        assert asked.names(f"{PODS}?{query}") == ["p-0001"]  # the server has seen to it
+        refused(asked, f"{path}{query},app", "my:strip", "selected by app")
 
 
 def test_objects_that_are_not_as_the_server_has_them_say_so() -> None:

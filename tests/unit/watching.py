@@ -6,7 +6,7 @@ import json
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from shmcache.protocol import failures, validation, watching
+from shmcache.protocol import accept, failures, validation, watching
 from shmcache.protocol.builtins import builtin
 from shmcache.selectors import FieldSelector, LabelSelector
 from shmcache.serve import watch_forms
@@ -90,7 +90,9 @@ class World:
         self.soon: deque[Callable[[], object]] = deque()
         self.channel = Channel(cache, "pods", PODS, own=lanes)
 
-    def watch(self, query: str = "", namespace: str = "", shape: str = "full") -> Client:
+    def watch(
+        self, query: str = "", namespace: str = "", shape: accept.Shape = accept.FULL
+    ) -> Client:
         """A client that watches with these parameters."""
         asked = validation.parse_options(
             {"watch": "1", **dict(part.split("=", 1) for part in query.split("&") if part)}

@@ -57,7 +57,7 @@ class Api:
         kind = self._kind(request)
         if not request.verb:
             raise failures.method_not_allowed()
-        shape = shape_of(request.headers.get("accept", ""))
+        shape = shape_of(request)
         headers = [("Warning", f'299 - "{kind.warning}"')] if kind.warning else []
         if request.verb == "watch":
             return Streaming(self._watch(kind, request, shape), headers)
@@ -92,12 +92,12 @@ class Api:
         if name:
             await self._fresh(validation.numeric(request.query.get("resourceVersion", "")))
             stored = self.writes.get(kind, namespace, name)
-            return self._one(kind, stored, shape, request)
+            return _one(kind, stored, shape)
         asked = validation.parse_options(request.query, watch_list=self.watch_list)
         scope = Scope(kind, namespace, asked)
         await self._fresh(lists.fresh(asked))
         found = lists.page(self.store, kind, scope, asked, watch_cache=self.watch_cache)
-        return Response(pieces=shape.list(kind, found, request.query.get("includeObject", "")))
+        return Response(pieces=shape.list(kind, found))
 
     async def _fresh(self, version: int) -> None:
         """Waits until the store has come so far; a Failure (504) if it does not in time."""
@@ -111,9 +111,6 @@ class Api:
                     await self.written.wait()
         except TimeoutError:
             raise failures.too_large(version, self.store.version) from None
-
-    def _one(self, kind: Kind, stored: Stored, shape: Shape, request: Request) -> Response:
-        return Response(pieces=[shape.one(kind, stored, request.query.get("includeObject", ""))])
 
     def _watch(self, kind: Kind, request: Request, shape: Shape) -> Watch:
         assert request.target is not None
@@ -141,17 +138,17 @@ class Api:
         if request.verb == "create":
             obj = _object(request, kind)
             stored = self.writes.create(kind, namespace, obj, dry=dry)
-            done = self._one(kind, stored, shape, request)
+            done = _one(kind, stored, shape)
             done.code = 201
             return done
         if request.verb == "update":
             obj = _object(request, kind)
             stored = self.writes.update(kind, namespace, name, obj, subresource=sub, dry=dry)
-            return self._one(kind, stored, shape, request)
+            return _one(kind, stored, shape)
         if request.verb == "patch":
             change = patches.change(kind, request)
             stored = self.writes.patch(kind, namespace, name, change, subresource=sub, dry=dry)
-            return self._one(kind, stored, shape, request)
+            return _one(kind, stored, shape)
         if request.verb == "deletecollection":
             return self._delete_collection(kind, request, shape)
         return self._delete(kind, request, shape)
@@ -161,7 +158,7 @@ class Api:
         namespace, name = request.target.namespace, request.target.name
         stored, gone = self.writes.delete(kind, namespace, name, _delete_options(request))
         if not gone or kind.key == "pods":
-            return self._one(kind, stored, shape, request)
+            return _one(kind, stored, shape)
         details = {
             "name": name,
             **({"group": kind.group} if kind.group else {}),
@@ -186,7 +183,11 @@ class Api:
             found = lists.page(self.store, kind, scope, asked)
             for stored in found.objects:
                 self.writes.delete(kind, stored.namespace, stored.name, _delete_options(request))
-        return Response(pieces=shape.list(kind, found, ""))
+        return Response(pieces=shape.list(kind, found))
+
+
+def _one(kind: Kind, stored: Stored, shape: Shape) -> Response:
+    return Response(pieces=[shape.one(kind, stored)])
 
 
 def _object(request: Request, kind: Kind) -> Object:

@@ -6,11 +6,12 @@ from bisect import bisect_left
 from typing import NamedTuple
 
 from shmcache.protocol import failures, framing, tokens, validation
+from shmcache.protocol.accept import FULL, PARTIAL, Shape
 from shmcache.protocol.kinds import Kind
 from shmcache.protocol.options import ListOptions
 from shmcache.testing.apiserver.selecting import Scope
 from shmcache.testing.apiserver.store import Store
-from shmcache.testing.apiserver.stored import FULL, PARTIAL, Stored
+from shmcache.testing.apiserver.stored import Stored
 
 
 class Page(NamedTuple):
@@ -88,12 +89,12 @@ def list_metadata(found: Page) -> dict[str, object]:
     return metadata
 
 
-def pieces(kind: Kind, found: Page, shape: str = FULL) -> list[bytes]:
+def pieces(kind: Kind, found: Page, shape: Shape = FULL) -> list[bytes]:
     """The body of a list, item by item, in the key order of the real server."""
     metadata = list_metadata(found)
     name, version = kind.list_kind, kind.api_version
-    if shape == PARTIAL:
-        name, version = "PartialObjectMetadataList", "meta.k8s.io/v1"
+    if shape.name == PARTIAL.name:
+        name, version = "PartialObjectMetadataList", shape.api_version
     if kind.custom and shape == FULL:
         head = framing.encode({"apiVersion": version})[:-1] + b',"items":['
         tail = framing.encode({"kind": name, "metadata": metadata}, sort=True)

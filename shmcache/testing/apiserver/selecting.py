@@ -16,7 +16,7 @@ class Scope:
     def __init__(self, kind: Kind, namespace: str, asked: ListOptions) -> None:
         try:
             self._labels = LabelSelector.parse(asked.label_selector)
-            self._fields = FieldSelector.parse(asked.field_selector, kind.selectable)
+            self._fields = FieldSelector.parse(asked.field_selector, kind.selectable, kind.made)
         except InvalidSelector as error:
             raise failures.bad_request(str(error)) from error
         self.namespace = namespace

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from shmcache.protocol import accept, framing, printing
 from shmcache.protocol.kinds import Kind
 from shmcache.protocol.options import ListOptions
 from shmcache.testing.apiserver import lists
+from shmcache.testing.apiserver.requests import Request
 from shmcache.testing.apiserver.selecting import Scope
 from shmcache.testing.apiserver.store import Store
-from shmcache.testing.apiserver.stored import FULL, Change, Stored
+from shmcache.testing.apiserver.stored import Change, Object, Stored
 from shmcache.testing.apiserver.watches import Timing, Watch
 
 
 class Shape:
     """Whole objects, or their metadata only."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, asked: accept.Shape) -> None:
+        self._asked = asked
 
-    def one(self, kind: Kind, stored: Stored, include: str) -> bytes:  # noqa: ARG002 - of tables
+    def one(self, kind: Kind, stored: Stored) -> bytes:
         """The body of a single object."""
-        return stored.whole(kind, self._name) + b"\n"
+        return stored.whole(kind, self._asked) + b"\n"
 
-    def list(
-        self,
-        kind: Kind,
-        found: lists.Page,
-        include: str,  # noqa: ARG002 - of tables
-    ) -> list[bytes]:
+    def list(self, kind: Kind, found: lists.Page) -> list[bytes]:
         """The body of a list, in pieces."""
-        return lists.pieces(kind, found, self._name)
+        return lists.pieces(kind, found, self._asked)
 
     def watch(
         self,
@@ -45,28 +42,26 @@ class Shape:
     ) -> Watch:
         """A watch that shows objects so."""
         watch = Watch(store, kind, scope, asked, timing, watch_list=watch_list)
-        watch.shape = self._name
+        watch.shape = self._asked
         return watch
 
 
 class TableShape(Shape):
     """Rows of a table, each with its object, its metadata, or nothing (`includeObject`)."""
 
-    def __init__(self) -> None:
-        super().__init__(FULL)
-
-    def one(self, kind: Kind, stored: Stored, include: str) -> bytes:
+    def one(self, kind: Kind, stored: Stored) -> bytes:
         """A table of one row."""
-        return framing.encode(_table_of(kind, stored, include)) + b"\n"
+        return self._table(kind, [stored], {"resourceVersion": str(stored.version)})
 
-    def list(self, kind: Kind, found: lists.Page, include: str) -> list[bytes]:
+    def list(self, kind: Kind, found: lists.Page) -> list[bytes]:
         """A table of a row for each object."""
+        return [self._table(kind, found.objects, lists.list_metadata(found))]
+
+    def _table(self, kind: Kind, objects: Sequence[Stored], metadata: Object) -> bytes:
         shown = printing.columns(kind)
-        rows = [row(kind, shown, stored.obj, include) for stored in found.objects]
-        return [
-            framing.encode(printing.table(shown, rows, lists.list_metadata(found))),
-            b"\n",
-        ]
+        rows = [row(kind, shown, stored.obj, self._asked) for stored in objects]
+        table = printing.table(shown, rows, metadata, self._asked.api_version)
+        return framing.encode(table) + b"\n"
 
     def watch(
         self,
@@ -79,7 +74,9 @@ class TableShape(Shape):
         watch_list: bool,
     ) -> Watch:
         """A watch whose first event brings the columns, and all of them a row."""
-        return TableWatch(store, kind, scope, asked, timing, watch_list=watch_list)
+        watch = TableWatch(store, kind, scope, asked, timing, watch_list=watch_list)
+        watch.shape = self._asked
+        return watch
 
 
 class TableWatch(Watch):
@@ -106,34 +103,28 @@ class TableWatch(Watch):
         shown = printing.columns(self.kind)
         known, self._shown = self._shown, True
         metadata = {"resourceVersion": str(version)}
-        rows = [row(self.kind, shown, obj, "")]
-        table = printing.table(None if known else shown, rows, metadata)
+        rows = [row(self.kind, shown, obj, self.shape)]
+        columns = None if known else shown
+        table = printing.table(columns, rows, metadata, self.shape.api_version)
         return framing.event(event, framing.encode(table))
 
 
-def _table_of(kind: Kind, stored: Stored, include: str) -> dict[str, Any]:
-    shown = printing.columns(kind)
-    rows = [row(kind, shown, stored.obj, include)]
-    return printing.table(shown, rows, {"resourceVersion": str(stored.version)})
-
-
-def row(
-    kind: Kind, shown: list[printing.Column], obj: dict[str, Any], include: str
-) -> dict[str, Any]:
+def row(kind: Kind, shown: list[printing.Column], obj: Object, asked: accept.Shape) -> Object:
     """One row: the cells, and as much of the object as was asked for."""
-    found: dict[str, Any] | None = {
+    found: Object | None = {
         "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
+        "apiVersion": asked.api_version,
         "metadata": framing.ordered(obj)["metadata"],
     }
-    if include == "None":
+    if asked.include == "None":
         found = None
-    elif include == "Object":
+    elif asked.include == "Object":
         found = {"kind": kind.kind, "apiVersion": kind.api_version, **framing.ordered(obj)}
     return {"cells": printing.cells(shown, obj), "object": found}
 
 
-def shape_of(text: str) -> Shape:
-    """Of the first media range that can be served; a Failure (406) if there is none."""
-    name = accept.shape(text)
-    return TableShape() if name == accept.TABLE else Shape(name)
+def shape_of(request: Request) -> Shape:
+    """The shape that a request wants; a Failure (406, 400) if it cannot be had."""
+    many = {"list": True, "get": False}.get(request.verb)
+    asked = accept.shape(request.headers.get("accept", ""), request.query, many=many)
+    return TableShape(asked) if asked.name == accept.TABLE.name else Shape(asked)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from shmcache.protocol import framing
+from shmcache.protocol.accept import FULL, PARTIAL, Shape
 from shmcache.protocol.kinds import Kind
 
 Object = dict[str, Any]
-
-FULL = "full"
-PARTIAL = "partial"
-"""Representations: whole objects, or PartialObjectMetadata."""
 
 
 class Stored:
@@ -31,17 +28,17 @@ class Stored:
         """Of the object, without its namespace."""
         return self.key.rpartition("/")[2]
 
-    def item(self, kind: Kind, shape: str = FULL) -> bytes:
+    def item(self, kind: Kind, shape: Shape = FULL) -> bytes:
         """As a list has it: built-in objects come without their type."""
-        if shape == PARTIAL or kind.custom:
+        if shape.name == PARTIAL.name or kind.custom:
             return self.whole(kind, shape)
         return self._text(kind.api_version, framing.ordered)
 
-    def whole(self, kind: Kind, shape: str = FULL) -> bytes:
+    def whole(self, kind: Kind, shape: Shape = FULL) -> bytes:
         """As a single object or a watch has it, with its type."""
-        if shape == PARTIAL:
-            text = self._text(PARTIAL, _metadata_only)
-            return framing.typed("PartialObjectMetadata", "meta.k8s.io/v1", text)
+        if shape.name == PARTIAL.name:
+            text = self._text(PARTIAL.name, _metadata_only)
+            return framing.typed("PartialObjectMetadata", shape.api_version, text)
         if kind.custom:
             return self._text(kind.api_version, lambda obj: _retyped(obj, kind), sort=True)
         return framing.typed(kind.kind, kind.api_version, self.item(kind))
@@ -80,7 +77,7 @@ class Change:
         self.old = old
         self.new = new
         self._last: Stored | None = None
-        self._lines: dict[tuple[str, str, str], bytes] = {}
+        self._lines: dict[tuple[str, str, Shape], bytes] = {}
 
     def shown(self, event: str) -> Stored:
         """The state that an event of this type carries: of DELETED the old one, at this version."""
@@ -92,7 +89,7 @@ class Change:
             self._last = self.old.at(self.version)
         return self._last
 
-    def line(self, event: str, kind: Kind, shape: str = FULL) -> bytes:
+    def line(self, event: str, kind: Kind, shape: Shape = FULL) -> bytes:
         """The event's line; made once for all watches."""
         place = (event, kind.api_version, shape)
         line = self._lines.get(place)

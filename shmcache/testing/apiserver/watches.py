@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from shmcache.protocol import failures, framing, watching
+from shmcache.protocol.accept import FULL, PARTIAL
 from shmcache.protocol.kinds import Kind
 from shmcache.protocol.options import ListOptions
 from shmcache.testing.apiserver.selecting import Scope
 from shmcache.testing.apiserver.store import Store
-from shmcache.testing.apiserver.stored import FULL, PARTIAL, Change, Stored
+from shmcache.testing.apiserver.stored import Change, Stored
 from shmcache.testing.apiserver.tables import Table
 
 
@@ -126,8 +127,9 @@ class Watch:
     def mark(self, version: int, *, end: bool) -> bytes:
         """The line of a bookmark."""
         kind, api_version = self.kind.kind, self.kind.api_version
-        if self.shape == PARTIAL:
-            return framing.bookmark("PartialObjectMetadata", "meta.k8s.io/v1", version, end=end)
+        if self.shape.name == PARTIAL.name:
+            meta = self.shape.api_version
+            return framing.bookmark("PartialObjectMetadata", meta, version, end=end)
         custom, zero = self.kind.custom, self.kind.zero
         return framing.bookmark(kind, api_version, version, end=end, custom=custom, zero=zero)
 

@@ -4,8 +4,8 @@ Nothing is left out silently: what a cache does not hold is refused with the sco
 what it holds in another form than the server's is named by the headers of each answer.
 
 What is not held decides nothing either: objects whose metadata alone is cached are selected by
-nothing else, and are no more than a name and an age in tables; objects that were transformed are
-selected by their names and namespaces alone, since nobody knows what the transform has taken away.
+nothing else, and are no more than a name and an age in tables. What a transform has taken away
+nobody knows: who selects among its objects is warned, so that kubectl says so.
 """
 
 from __future__ import annotations
@@ -83,7 +83,10 @@ class Scope:
     def headers(self) -> bytes:
         """What each answer says of its objects; empty where they are as the server has them."""
         form = self.form.encode("ascii", "replace")
-        return b"%b: %b\r\n" % (FORM_HEADER, form) if form else b""
+        lines = b"%b: %b\r\n" % (FORM_HEADER, form) if form else b""
+        if self.transform:
+            lines += b'Warning: 299 - "%b: shown and selected as they are now"\r\n' % form
+        return lines
 
     def check(self, kind: Kind, namespace: str, *, shape: Shape) -> Shape:
         """A Failure (403) where objects would be missing, or would not be what they seem.
@@ -111,33 +114,20 @@ class Scope:
             if not wanted.issuperset(cached):
                 raise self._refusal(kind, f"not all {kind.key} that are asked for are cached here")
         if labels and self.transform:
-            labels = LabelSelector(self._open(kind, labels, self._labels))
+            labels = LabelSelector(_open(labels, self._labels))
         if fields and (self.transform or self.metadata_only):
-            fields = FieldSelector(self._open(kind, fields, self._fields), kind.made)
-        return labels or None, fields or None
-
-    def _open(
-        self, kind: Kind, asked: Selector, cached: tuple[Requirement, ...]
-    ) -> tuple[Requirement, ...]:
-        """The terms that what is cached can answer: the server has seen to those of the scope."""
-        found = tuple(term for term in asked.requirements if term not in cached)
-        for term in found:
-            if term.key not in _NAMES or isinstance(asked, LabelSelector):
-                text = (
-                    f"{kind.key} is cached {self._less}: it cannot be selected by {term.key} here"
-                )
+            fields = FieldSelector(_open(fields, self._fields), kind.made)
+        for term in fields.requirements if fields and self.metadata_only else ():
+            if term.key not in _NAMES:
+                text = f"{kind.key} is cached with its metadata only, without {term.key}"
                 raise failures.out_of_scope(kind.resource, kind.group, text)
-        return found
+        return labels or None, fields or None
 
     def missing(self, kind: Kind, name: str) -> failures.Failure:
         """Of a key that is not cached: 404, or 403 where it may exist outside of the scope."""
         if self.labels or self.fields:
             return self._refusal(kind, f'{kind.key} "{name}" is not cached here, but may exist')
         return failures.not_found(kind.resource, kind.group, name)
-
-    @property
-    def _less(self) -> str:
-        return f"transformed by {self.transform}" if self.transform else "with its metadata only"
 
     @property
     def _labels(self) -> tuple[Requirement, ...]:
@@ -150,6 +140,11 @@ class Scope:
     def _refusal(self, kind: Kind, why: str) -> failures.Failure:
         text = f"{why}: this cache holds {self.words}"
         return failures.out_of_scope(kind.resource, kind.group, text)
+
+
+def _open(asked: Selector, cached: tuple[Requirement, ...]) -> tuple[Requirement, ...]:
+    """What is left to be asked: the server has seen to the terms of the scope."""
+    return tuple(term for term in asked.requirements if term not in cached)
 
 
 UNKNOWN = Scope(known=False)

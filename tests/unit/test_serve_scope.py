@@ -126,18 +126,13 @@ def test_metadata_alone_is_selected_by_nothing_else(path: str) -> None:
         refused(asked, f"{query},spec.nodeName!%3Dx", "metadata only", Accept=PARTIAL)
 
 
-@pytest.mark.parametrize("path", [f"{PODS}?", WATCHED])
-def test_what_was_transformed_is_selected_by_its_name_alone(path: str) -> None:
-    with scoped(transform="my:strip") as asked:
-        assert asked.names(f"{PODS}?fieldSelector=metadata.name%3Dp-0001") == ["p-0001"]
-        assert asked.names(f"{ALL}?fieldSelector=metadata.namespace%3Ddefault") == ["p-0001"]
-        for query, key in (("fieldSelector=spec.nodeName!%3Dx", "spec.nodeName"),
-                           ("labelSelector=!app", "app")):  # fmt: skip
-            refused(asked, path + query, "transformed by my:strip", f"selected by {key}")
+def test_who_selects_what_was_transformed_is_warned() -> None:
     with scoped(transform="my:strip", labels="gone=a", fields="spec.nodeName=node-9") as asked:
         query = "fieldSelector=spec.nodeName%3Dnode-9&labelSelector=gone%3Da"
         assert asked.names(f"{PODS}?{query}") == ["p-0001"]  # the server has seen to it
-        refused(asked, f"{path}{query},app", "my:strip", "selected by app")
+        assert asked.names(f"{PODS}?{query},app") == ["p-0001"]
+        warning = asked.get(f"{PODS}?{query},app").headers["Warning"]
+        assert warning.startswith('299 - "transformed by my:strip')
 
 
 def test_objects_that_are_not_as_the_server_has_them_say_so() -> None:

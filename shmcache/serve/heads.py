@@ -25,6 +25,8 @@ _KEPT_BYTES = 2048
 SINGLE = frozenset({"host", "content-length", "transfer-encoding", "authorization", "expect",
                     "content-type", "upgrade", "origin"})  # fmt: skip
 """What must not come twice: two readers might choose differently."""
+IMPERSONATE = "impersonate-"
+"""Each header that begins so asks to be taken for somebody else."""
 
 
 class BadRequest(Exception):
@@ -36,7 +38,10 @@ class BadRequest(Exception):
 
 
 class Fields:
-    """The headers of a request; names in lower case, values of repeated ones joined by commas."""
+    """The headers of a request; names in lower case, values of repeated ones joined by commas.
+
+    Where one begins with IMPERSONATE, that beginning is a name of the map as well.
+    """
 
     __slots__ = ("chunked", "close", "continues", "length", "map")
 
@@ -93,6 +98,8 @@ def _joined(block: bytes) -> dict[str, str]:
                 raise BadRequest(400, f"{name} twice")
             text = f"{found[name]}, {text}"
         found[name] = text
+        if name.startswith(IMPERSONATE):
+            found.setdefault(IMPERSONATE, name)
     return found
 
 

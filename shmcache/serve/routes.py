@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shmcache.protocol import failures
-from shmcache.serve import documents, reads, watch
+from shmcache.serve import access, documents, reads, watch
 from shmcache.serve.answers import Answer
 
 if TYPE_CHECKING:
@@ -30,9 +30,12 @@ async def answer(
     """The answer; None where a watch or a proxy has taken the connection over. A Failure refuses.
 
     What is passed on is decided by the API server, with the caller's credentials: nothing is
-    checked here but that the caller may use this server.
+    checked here but that the caller may use this server. So is who asks for it as somebody else.
     """
     request.user = await server.access.user(request)
+    if access.impersonates(request.headers):
+        _as_another(server, request, connection)
+        return None
     target = request.target
     if target is None:
         return _document(server, request, connection)
@@ -51,6 +54,12 @@ async def answer(
     if request.verb == "get":
         return await reads.get(server, request, served)
     return await reads.list_(server, request, served)
+
+
+def _as_another(server: Server, request: Request, connection: Connection) -> None:
+    if server.proxy is None:
+        raise access.impersonation()
+    server.proxy.answer(request, connection)
 
 
 def _document(server: Server, request: Request, connection: Connection) -> Answer | None:

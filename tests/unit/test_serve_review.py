@@ -107,6 +107,22 @@ def test_nobody_without_a_token_that_the_server_knows(tmp_path: Path, token: str
         assert "SubjectAccessReview" not in at.reviews()
 
 
+@pytest.mark.parametrize("name", ["User", "Group", "Uid", "Extra-scopes"])
+def test_nobody_is_shown_what_he_may_see_as_somebody_else(tmp_path: Path, name: str) -> None:
+    """Whether he may be taken for him is for the server to say (A4)."""
+    with delegated(tmp_path) as at:
+        asked = at.asked
+        paths = (PODS, f"{PODS}/p-0001", f"{PODS}?watch=1&timeoutSeconds=1", "/api/v1", "/version")
+        for path in paths:
+            headers = {"Authorization": f"Bearer {ANN}", f"Impersonate-{name}": "bob"}
+            answer = asked.get(path, **headers)
+            assert (answer.code, answer.json["reason"]) == (403, "Forbidden"), path
+            assert "Impersonate-" in answer.json["message"]
+        assert "SubjectAccessReview" not in at.reviews()
+        assert asked.get("/livez", **{f"Impersonate-{name}": "bob"}).code == 401
+        assert at.get(ANN) == 200
+
+
 def test_an_answer_is_kept_for_its_time_in_both_directions(tmp_path: Path) -> None:
     both = ["TokenReview", "SubjectAccessReview"]
     with delegated(tmp_path) as at:

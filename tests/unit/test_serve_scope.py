@@ -305,6 +305,18 @@ def test_what_is_not_cached_is_passed_on_with_the_callers_credentials() -> None:
         assert {headers.get("authorization") for headers in sent} == {None, "Bearer theirs"}
 
 
+def test_who_asks_as_somebody_else_is_answered_by_the_server_alone() -> None:
+    """Also about what is cached: whether he may, it alone can say."""
+    with ApiServer() as real, scoped() as asked:
+        refused(asked, f"{PODS}/p-0001", "Impersonate-", Impersonate_User="bob")
+        refused(asked, "/api", "Impersonate-", Impersonate_Group="ops")
+        asked.serve.server.proxy = Proxy(asked.serve.server.loop, real.url)
+        assert asked.get(f"{PODS}/p-0001").code == 200
+        assert asked.get(f"{PODS}/p-0001", Impersonate_User="bob").code == 404
+        (record,) = real.log
+        assert record.headers["impersonate-user"] == "bob"
+
+
 class Echo(http.server.BaseHTTPRequestHandler):
     """Answers with the head that it got; ends in the middle if it is asked to."""
 

@@ -137,6 +137,11 @@ class Access:
         if self._review is not None:
             await self._review.check(request)
 
+    def close(self) -> None:
+        """Nobody asks any more. Idempotent."""
+        if self._review is not None:
+            self._review.close()
+
     def _check_page(self, headers: Mapping[str, str]) -> None:
         """Rule A1."""
         if self._hosts is None:

@@ -107,7 +107,7 @@ class Connection(Wire):
     def done(self) -> None:
         """The request was answered."""
         self.busy = False
-        self.request = None
+        self.request = self._incoming.fields = None
         self._task = None
         self._pieces = None
         self.on_drained = self.on_lost = None
@@ -120,6 +120,11 @@ class Connection(Wire):
             self.wait(self.server.limits.idle_seconds)
         if self._incoming.buffer:
             self.server.loop.call_soon(self.proceed)
+
+    def headers(self) -> list[tuple[str, str]]:
+        """Those of the request that is under way, as they came."""
+        fields = self._incoming.fields
+        return [] if fields is None else fields.pairs()
 
     def upgrade(self, on_data: Callable[[bytes], object]) -> None:
         """From now on this is no HTTP any more: what comes, and has come, is the caller's."""

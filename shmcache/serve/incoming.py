@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 class Incoming:
     """The requests of one connection. No I/O here."""
 
-    __slots__ = ("_body", "_head", "_limits", "body_began", "buffer", "continues", "persistent")
+    __slots__ = ("_body", "_head", "_limits", "body_began", "buffer", "continues", "fields",
+                 "persistent")  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.buffer = bytearray()
         self.persistent = True
         """Whether another request may follow the last one."""
+        self.fields: heads.Fields | None = None
+        """The headers of the last one, until somebody takes them away."""
         self.body_began = False
         """Since this was last looked at (and reset) by who waits for the body."""
         self.continues = False
@@ -64,6 +67,7 @@ class Incoming:
                 return None
             body = b"".join(self._body.parts)
         self._head = self._body = None
+        self.fields = fields
         return Request(method, uri, fields.map, body)
 
     def _read_head(self) -> tuple[str, str, heads.Fields] | None:

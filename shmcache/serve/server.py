@@ -135,6 +135,9 @@ class Server:
         if self.draining and not self.connections:
             self.bell.close()
             self.past.clear()
+            self.access.close()
+            if self.proxy is not None:
+                self.proxy.close()
             ended, self._ended = self._ended, []
             for then in ended:
                 then()

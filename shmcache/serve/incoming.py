@@ -21,13 +21,15 @@ class Incoming:
     """The requests of one connection. No I/O here."""
 
     __slots__ = ("_body", "_head", "_limits", "body_began", "buffer", "continues", "fields",
-                 "persistent")  # fmt: skip
+                 "modern", "persistent")  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.buffer = bytearray()
         self.persistent = True
         """Whether another request may follow the last one."""
+        self.modern = True
+        """Whether the last one was HTTP/1.1."""
         self.fields: heads.Fields | None = None
         """The headers of the last one, until somebody takes them away."""
         self.body_began = False
@@ -89,6 +91,7 @@ class Incoming:
             raise BadRequest(400, "no Host")
         if fields.chunked and not modern:
             raise BadRequest(400, "HTTP/1.0 has no chunks")
+        self.modern = modern
         self.persistent = modern and not fields.close
         return method, uri, fields
 

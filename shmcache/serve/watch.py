@@ -67,7 +67,7 @@ def _stream(
     connection: Connection, opening: Opening, headers: bytes, refused: failures.Failure | None
 ) -> None:
     connection.begin(headers=headers)
-    wrap = watch_forms.chunk if connection.persistent else watch_forms.plain
+    wrap = watch_forms.chunk if connection.chunked else watch_forms.plain
     connection.on_drained, connection.on_lost = opening.watcher.pump, opening.watcher.gone
     opening.begin(connection, wrap, refused)
 

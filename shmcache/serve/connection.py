@@ -72,9 +72,7 @@ class Connection(Wire):
         """The line that ends each head, where the connection ends with its answer."""
         return b"" if self.persistent else b"Connection: close\r\n"
 
-    def begin(
-        self, code: int = 200, media: bytes = answers.JSON, headers: bytes = b""
-    ) -> None:
+    def begin(self, code: int = 200, media: bytes = answers.JSON, headers: bytes = b"") -> None:
         """Writes a head; a body follows, in chunks if the client understands them."""
         self.begin_with(answers.head(code, media, headers, self.framing()))
 

@@ -6,7 +6,9 @@ X2  The request is built anew from its parsed parts: its target as it came, its 
     one. What is about the connection (hop by hop) stays behind, in both directions. So two
     readers of one message cannot disagree; a target that they could read differently is refused.
 X3  The answer is passed on at the client's pace: a thread waits while the client is behind.
-    One that breaks off there breaks off here.
+    One that breaks off there breaks off here, as does one that cannot be passed on.
+X4  The head is what came from there, its status line and each header; how its body ends is said
+    anew, and nothing is said of it where there is none (HEAD, 204, 304).
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ logger = logging.getLogger(__name__)
 HOP = frozenset({"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te",
                  "trailer", "transfer-encoding", "upgrade", "host", "content-length",
                  "expect", "proxy-connection"})  # fmt: skip
+BODILESS = frozenset({204, 304})
 _STRANGE = re.compile(r"%(?![0-9A-Fa-f]{2})|#")
 
 
@@ -60,32 +63,40 @@ class Proxy:
             raise failures.too_many_requests()
         self._under_way += 1
         passing = Passing(self._loop, connection)
-        self._workers.run(lambda: self._pass(asked, passing), lambda *_: self._passed())
+        self._workers.run(
+            lambda: self._pass(asked, passing), lambda _, error: self._passed(passing, error)
+        )
 
-    def _passed(self) -> None:
+    def _passed(self, passing: Passing, error: BaseException | None) -> None:
         self._under_way -= 1
+        passing.ended(error)
 
     def _pass(self, asked: Asked, passing: Passing) -> None:
         try:
             reply = self._upstream.ask(asked, passing.line)
         except (OSError, http.client.HTTPException) as error:
-            logger.warning("serve: %s %s is not passed on: %s", asked.method, asked.target, error)
             passing.refuse(failures.stale("the API server behind this one cannot be reached"))
+            logger.warning("serve: %s %s is not passed on: %s", asked.method, asked.target, error)
             return
         try:
-            self._body(reply, passing)
+            if asked.method == "HEAD":
+                passing.whole(_head(reply, lengths=True))
+            elif reply.code in BODILESS:
+                passing.whole(_head(reply))
+            else:
+                self._body(reply, passing)
         finally:
             reply.close()
 
     @staticmethod
     def _body(reply: Reply, passing: Passing) -> None:
-        passing.begin(reply)
+        passing.begin(_head(reply))
         try:
             for piece in reply.pieces():
                 passing.chunk(piece)
         except (OSError, http.client.HTTPException) as error:
-            logger.warning("serve: an answer that is passed on broke off: %s", error)
             passing.cut()
+            logger.warning("serve: an answer that is passed on broke off: %s", error)
             return
         passing.finish()
 
@@ -106,15 +117,25 @@ def _target(request: Request) -> str:
     return target
 
 
-def _onward(pairs: Pairs) -> Pairs:
-    """Without what is about one connection."""
+def _onward(pairs: Pairs, *, lengths: bool = False) -> Pairs:
+    """Without what is about one connection. `lengths`: with Content-Length, which tells it."""
     named = {
         word.strip()
         for name, value in pairs
         if name.lower() == "connection"
         for word in value.lower().split(",")
     }
-    return [pair for pair in pairs if pair[0].lower() not in HOP | named]
+    dropped = (HOP | named) - ({"content-length"} if lengths else set())
+    return [pair for pair in pairs if pair[0].lower() not in dropped]
+
+
+def _head(reply: Reply, *, lengths: bool = False) -> bytes:
+    """The status line, and the headers that are passed on."""
+    lines = [f"HTTP/1.1 {reply.code} {reply.reason}\r\n"]
+    for name, value in _onward(reply.headers, lengths=lengths):
+        text = " ".join(value.split()) if "\n" in value else value  # it may be folded
+        lines.append(f"{name}: {text}\r\n")
+    return "".join(lines).encode("latin-1")
 
 
 class GoneError(Exception):
@@ -144,26 +165,42 @@ class Passing:
         if self._gone:
             raise GoneError
         self._free.clear()
+        self._loop.call_threadsafe(lambda: self._run(function))
 
-        def run() -> None:
+    def _run(self, function: Callable[[], object]) -> None:
+        try:
             if self._connection.alive:
                 function()
-            if self._connection.backlog == 0:
-                self._free.set()
+        except Exception as error:  # noqa: BLE001 - told to ended(), which says it
+            self.ended(error)
+        if self._connection.backlog == 0:
+            self._free.set()
 
-        self._loop.call_threadsafe(run)
+    def ended(self, error: BaseException | None) -> None:
+        """Nothing more is passed on: cuts what is under way still (X3). In the loop's thread."""
+        if error is not None and not isinstance(error, GoneError):
+            logger.error("serve: what is passed on is cut", exc_info=error)
+            if self._is_under_way:
+                self._connection.lost()
 
-    def begin(self, reply: Reply) -> None:
-        """Writes the head."""
+    @property
+    def _is_under_way(self) -> bool:
+        return self._connection.on_lost == self._lost
+
+    def begin(self, head: bytes) -> None:
+        """Writes the head; a body follows."""
         connection = self._connection
-        kept = [
-            pair
-            for pair in _onward(reply.headers)
-            if pair[0].lower() not in {"date", "content-type", "cache-control"}
-        ]
-        lines = "".join(f"{name}: {value}\r\n" for name, value in kept).encode("latin-1")
-        media = dict(reply.headers).get("Content-Type", "application/octet-stream").encode()
-        self._do(lambda: connection.begin(reply.code, media, lines))
+        self._do(lambda: connection.begin_with(b"%b%b\r\n" % (head, connection.framing())))
+
+    def whole(self, head: bytes) -> None:
+        """Writes the head; nothing follows."""
+        connection = self._connection
+
+        def say() -> None:
+            connection.begin_with(b"%b%b\r\n" % (head, connection.farewell))
+            connection.done()
+
+        self._do(say)
 
     def chunk(self, data: bytes) -> None:
         """Writes a piece, when the one before has been taken."""

@@ -120,7 +120,7 @@ class Reply:
         self._connection = connection
         self._line = line
         self._answer = connection.getresponse()
-        self._whole = False
+        self._whole = self._answer.length == 0
         self.code = self._answer.status
         self.reason = self._answer.reason
         self.headers: Pairs = self._answer.getheaders()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from served import Asked, serving
 
+from shmcache.serve.connection import Connection
 from shmcache.serve.proxy import Proxy
 
 HOST = b"Host: localhost\r\n"
@@ -89,6 +91,15 @@ def sent(asked: Asked, target: bytes, head: bytes = b"", body: bytes = b"") -> b
     return asked.raw(b"%b %b HTTP/1.1\r\n" % (method, target) + HOST + head + END + body)
 
 
+def wait_for_places(asked: Asked, taken: int = 0) -> None:
+    """Until so many requests are being passed on."""
+    deadline = time.monotonic() + PATIENCE
+    proxy: Any = asked.serve.server.proxy
+    while asked.serve.call(lambda: proxy._under_way) != taken:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 def test_each_header_is_passed_on_as_it_came_and_none_is_added() -> None:
     """Two groups are not one group with a comma in its name."""
     lines = [
@@ -137,4 +148,93 @@ def test_connections_are_used_again() -> None:
     with behind() as (real, asked):
         for _ in range(3):
             assert sent(asked, b"/else").startswith(b"HTTP/1.1 200 ")
+            wait_for_places(asked)
         assert (len(real.heads), real.connections) == (3, 1)
+
+
+# ---- answers -------------------------------------------------------------------------------------
+
+
+def both(asked: Asked, method: bytes, target: bytes = b"/else") -> list[tuple[bytes, bytes]]:
+    """Head and body of two answers on one connection, the second one to a GET of ours."""
+    first = b"%b %b HTTP/1.1\r\n" % (method, target) + HOST + b"\r\n"
+    found = asked.raw(first + b"GET /version HTTP/1.1\r\n" + HOST + END)
+    heads = found.split(b"HTTP/1.1 ")[1:]
+    return [(head, body) for head, _, body in (one.partition(b"\r\n\r\n") for one in heads)]
+
+
+@pytest.mark.parametrize(("method", "says", "length"), [
+    (b"HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 70\r\nX-A: b\r\n\r\n", b"70"),
+    (b"HEAD", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-A: b\r\n\r\n", None),
+    (b"HEAD", b"HTTP/1.1 404 Not Found\r\nContent-Length: 19\r\nX-A: b\r\n\r\n", b"19"),
+    (b"GET", b"HTTP/1.1 204 No Content\r\nX-A: b\r\n\r\n", None),
+    (b"GET", b"HTTP/1.1 304 Not Modified\r\nETag: x\r\nX-A: b\r\n\r\n", None),
+])  # fmt: skip
+def test_an_answer_without_a_body_has_none_here(
+    method: bytes, says: bytes, length: bytes | None
+) -> None:
+    """Nothing stands between it and the next answer of the connection."""
+    with behind(says) as (_, asked):
+        (head, body), (other, version) = both(asked, method)
+
+    assert head.split(b"\r\n")[0] == says.split(b"\r\n")[0].removeprefix(b"HTTP/1.1 ")
+    assert b"\r\nX-A: b" in head
+    assert b"Transfer-Encoding" not in head
+    assert (b"Content-Length: %b" % (length or b"") in head) == (length is not None)
+    assert body == b""
+    assert other.startswith(b"200 OK")
+    assert b"gitVersion" in version
+
+
+def test_what_comes_before_an_answer_is_not_taken_for_it() -> None:
+    early = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n"
+    with behind(early + OK) as (_, asked):
+        (head, body), _ = both(asked, b"GET")
+
+    assert head.startswith(b"200 OK")
+    assert b"Link" not in head
+    assert body == b"2\r\nok\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("line", [b"520 A Server Is Strange", b"299 ", b"999 No"])
+def test_a_status_that_nobody_knows_is_passed_on(line: bytes) -> None:
+    with behind(b"HTTP/1.1 %b\r\nContent-Length: 2\r\n\r\nok" % line) as (_, asked):
+        (head, body), _ = both(asked, b"GET")
+
+    assert head.split(b"\r\n")[0] == line
+    assert body == b"2\r\nok\r\n0\r\n\r\n"
+
+
+def test_headers_of_the_connection_behind_stay_there_and_all_others_come() -> None:
+    lines = [
+        b"Date: Thu, 01 Jan 1970 00:00:00 GMT", b"Cache-Control: public, immutable",
+        b"Set-Cookie: a=b", b"Set-Cookie: c=d", b"Content-Type: application/x",
+    ]  # fmt: skip
+    hop = (
+        b"Connection: close, X-Mine\r\nX-Mine: 1\r\nKeep-Alive: timeout=5\r\nContent-Length: 2\r\n"
+    )
+    says = b"HTTP/1.1 200 OK\r\n" + hop + b"".join(line + b"\r\n" for line in lines) + b"\r\nok"
+    with behind(says) as (_, asked):
+        (head, _), _ = both(asked, b"GET")
+
+    assert head.split(b"\r\n")[1:] == [*lines, b"Transfer-Encoding: chunked"]
+
+
+def test_what_cannot_be_passed_on_ends_its_connection_and_frees_its_place(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise LookupError("as planned")
+
+    with behind(most=1) as (_, asked):
+        for place in ("begin_with", "chunk", "finish", "framing"):
+            with monkeypatch.context() as patch:
+                patch.setattr(Connection, place, fail)
+                assert not sent(asked, b"/else").endswith(b"0\r\n\r\n")
+                wait_for_places(asked)
+        with monkeypatch.context() as patch:
+            patch.setattr("shmcache.serve.proxy._head", fail)
+            assert sent(asked, b"/else") == b""
+            wait_for_places(asked)
+        assert sent(asked, b"/else").endswith(b"0\r\n\r\n")
+    assert caplog.text.count("LookupError: as planned") == 5

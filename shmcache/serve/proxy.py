@@ -7,6 +7,7 @@ X2  The request is built anew from its parsed parts: its target as it came, its 
     readers of one message cannot disagree; a target that they could read differently is refused.
 X3  The answer is passed on at the client's pace: a thread waits while the client is behind.
     One that breaks off there breaks off here, as does one that cannot be passed on.
+    A client that has gone is waited for no longer: what was asked for it there is cut at once.
 X4  The head is what came from there, its status line and each header; how its body ends is said
     anew, and nothing is said of it where there is none (HEAD, 204, 304).
 """
@@ -159,6 +160,7 @@ class Passing:
     def _lost(self) -> None:
         self._gone = True
         self._free.set()
+        self.line.cut()
 
     def _do(self, function: Callable[[], object]) -> None:
         self._free.wait()

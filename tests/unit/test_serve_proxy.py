@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from served import Asked, serving
 
 from shmcache.serve.connection import Connection
@@ -24,8 +27,9 @@ PATIENCE = 30.0
 class Behind:
     """A server that keeps the heads it was sent, and says the same bytes to each."""
 
-    def __init__(self, says: bytes) -> None:
+    def __init__(self, says: bytes, tls: ssl.SSLContext | None = None) -> None:
         self.says = says
+        self._tls = tls
         self.heads: list[bytes] = []
         self.hung_up = threading.Semaphore(0)
         """Once for each connection that was ended there."""
@@ -37,12 +41,15 @@ class Behind:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 sock, _ = self._listener.accept()
+                if self._tls is not None:
+                    sock = self._tls.wrap_socket(sock, server_side=True)
                 self.connections += 1
                 self._open.append(sock)
                 self._threads.append(threading.Thread(target=self._serve, args=(sock,)))
@@ -74,10 +81,12 @@ class Behind:
 
 
 @contextlib.contextmanager
-def behind(says: bytes = OK, **options: Any) -> Iterator[tuple[Behind, Asked]]:
+def behind(
+    says: bytes = OK, *, tls: ssl.SSLContext | None = None, **options: Any
+) -> Iterator[tuple[Behind, Asked]]:
     """A proxy, and what is behind it."""
     with serving() as asked:
-        real = Behind(says)
+        real = Behind(says, tls)
         server = asked.serve.server
         server.proxy = Proxy(server.loop, real.url + options.pop("prefix", ""), **options)
         try:
@@ -238,3 +247,45 @@ def test_what_cannot_be_passed_on_ends_its_connection_and_frees_its_place(
             wait_for_places(asked)
         assert sent(asked, b"/else").endswith(b"0\r\n\r\n")
     assert caplog.text.count("LookupError: as planned") == 5
+
+
+# ---- its end -------------------------------------------------------------------------------------
+
+SILENT = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+CLOSING = SILENT[:-2] + b"Connection: Close\r\n\r\n"
+WATCH = b"GET /api/v1/namespaces?watch=1 HTTP/1.1\r\n" + HOST + b"\r\n"
+
+
+@pytest.mark.parametrize("says", [b"", SILENT, CLOSING])
+@pytest.mark.parametrize("secure", [False, True])
+def test_who_leaves_frees_his_place_though_nothing_is_said(
+    tmp_path: Path, says: bytes, *, secure: bool
+) -> None:
+    tls, options = None, {}
+    if secure:
+        authority = trustme.CA()
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(tls)
+        authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+        options["ca_file"] = str(tmp_path / "ca.pem")
+    with behind(says, tls=tls, most=4, **options) as (real, asked):
+        for _ in range(2):
+            with contextlib.ExitStack() as stack:
+                for _ in range(4):
+                    client = socket.create_connection(("127.0.0.1", asked.serve.port))
+                    stack.enter_context(client).sendall(WATCH)
+                wait_for_places(asked, 4)
+                assert sent(asked, b"/else").startswith(b"HTTP/1.1 429 ")
+            wait_for_places(asked)
+        real.says = OK
+        assert sent(asked, b"/else").startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_server_that_vanishes_is_found_out_by_the_kernel() -> None:
+    with behind() as (_, asked):
+        sent(asked, b"/else")
+        wait_for_places(asked)
+        proxy: Any = asked.serve.server.proxy
+        (kept,) = proxy._upstream._idle
+        assert kept.sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert kept.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) <= 60

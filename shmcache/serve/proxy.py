@@ -8,6 +8,7 @@ X2  The request is built anew from its parsed parts: its target as it came, its 
 X3  The answer is passed on at the client's pace: a thread waits while the client is behind.
     One that breaks off there breaks off here, as does one that cannot be passed on.
     A client that has gone is waited for no longer: what was asked for it there is cut at once.
+    When the server drains, watches are cut as well.
 X4  The head is what came from there, its status line and each header; how its body ends is said
     anew, and nothing is said of it where there is none (HEAD, 204, 304).
 """
@@ -64,6 +65,8 @@ class Proxy:
             raise failures.too_many_requests()
         self._under_way += 1
         passing = Passing(self._loop, connection)
+        if request.watch:
+            passing.ends_with_draining()
         self._workers.run(
             lambda: self._pass(asked, passing), lambda _, error: self._passed(passing, error)
         )
@@ -162,6 +165,14 @@ class Passing:
         self._free.set()
         self.line.cut()
 
+    def ends_with_draining(self) -> None:
+        """It would go on for ever: cut when draining begins."""
+        self._connection.server.on_drain[self._drained] = None
+
+    def _drained(self) -> None:
+        if self._is_under_way:
+            self._connection.lost()
+
     def _do(self, function: Callable[[], object]) -> None:
         self._free.wait()
         if self._gone:
@@ -180,6 +191,7 @@ class Passing:
 
     def ended(self, error: BaseException | None) -> None:
         """Nothing more is passed on: cuts what is under way still (X3). In the loop's thread."""
+        self._connection.server.on_drain.pop(self._drained, None)
         if error is not None and not isinstance(error, GoneError):
             logger.error("serve: what is passed on is cut", exc_info=error)
             if self._is_under_way:

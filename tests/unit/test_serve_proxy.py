@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import ssl
 import threading
@@ -16,7 +17,9 @@ import trustme
 from served import Asked, serving
 
 from shmcache.serve.connection import Connection
+from shmcache.serve.loop import Loop
 from shmcache.serve.proxy import Proxy
+from shmcache.serve.workers import Workers
 
 HOST = b"Host: localhost\r\n"
 END = b"Connection: close\r\n\r\n"
@@ -289,3 +292,24 @@ def test_a_server_that_vanishes_is_found_out_by_the_kernel() -> None:
         (kept,) = proxy._upstream._idle
         assert kept.sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert kept.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) <= 60
+
+
+def test_a_thread_that_outlives_its_loop_disturbs_nobody() -> None:
+    """Whose descriptor may have the number by now that the loop's had."""
+    loop, go = Loop(), threading.Event()
+    told: list[object] = []
+    workers = Workers(loop, 1)
+    before = set(threading.enumerate())
+    workers.run(lambda: go.wait(PATIENCE), lambda *answer: told.append(answer))
+    (thread,) = set(threading.enumerate()) - before
+    workers.close()
+    loop.close()
+    others = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(8)]
+    go.set()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    for fd in others:
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(fd)
+        os.close(fd)
+    assert told == []

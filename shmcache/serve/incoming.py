@@ -6,6 +6,7 @@ C1  one request is under way at a time. What a client sends meanwhile (pipelinin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from shmcache.serve import heads
@@ -70,7 +71,13 @@ class Incoming:
             body = b"".join(self._body.parts)
         self._head = self._body = None
         self.fields = fields
-        return Request(method, uri, fields.map, body)
+        return Request(method, uri, self._headers(fields), body)
+
+    def _headers(self, fields: heads.Fields) -> Mapping[str, str]:
+        """HTTP/1.0 knows no other protocols: what it says of them means nothing."""
+        if self.modern or "upgrade" not in fields.map:
+            return fields.map
+        return {name: value for name, value in fields.map.items() if name != "upgrade"}
 
     def _read_head(self) -> tuple[str, str, heads.Fields] | None:
         limits, buffer = self._limits, self.buffer

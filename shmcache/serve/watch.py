@@ -47,7 +47,7 @@ async def answer(server: Server, request: Request, connection: Connection, serve
     except KeyError as error:  # the next instance of the cache does not have it, yet
         raise failures.not_ready() from error
     if upgrade:
-        _Socket(connection, opening, upgrade, refused)
+        _Socket(connection, opening, b"%b%b\r\n" % (upgrade, headers), refused)
     else:
         _stream(connection, opening, headers, refused)
 

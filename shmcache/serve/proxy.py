@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from shmcache.protocol import failures
-from shmcache.serve import answers
+from shmcache.serve import answers, websocket
 from shmcache.serve.upstream import Asked, Reply, Upstream
 from shmcache.serve.workers import Workers
 from shmcache.source.line import Line
@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 HOP = frozenset({"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te",
                  "trailer", "transfer-encoding", "upgrade", "host", "content-length",
                  "expect", "proxy-connection"})  # fmt: skip
+UPGRADES = ("websocket", "spdy/")
+"""Which API servers change to; of any other protocol nobody has to take notice."""
 BODILESS = frozenset({204, 304})
 _STRANGE = re.compile(r"%(?![0-9A-Fa-f]{2})|#")
 
@@ -57,7 +59,7 @@ class Proxy:
 
     def answer(self, request: Request, connection: Connection) -> None:
         """Takes the connection over for one request. A Failure where it is not passed on."""
-        if "upgrade" in request.headers:
+        if any(one.startswith(UPGRADES) for one in websocket.offered(request.headers)):
             text = "what upgrades its connection (exec, attach, port-forward) is not passed on"
             raise failures.Failure(501, "NotImplemented", text, details={})
         asked = Asked(request.method, _target(request), _onward(connection.headers()), request.body)
@@ -124,10 +126,10 @@ def _target(request: Request) -> str:
 def _onward(pairs: Pairs, *, lengths: bool = False) -> Pairs:
     """Without what is about one connection. `lengths`: with Content-Length, which tells it."""
     named = {
-        word.strip()
+        word
         for name, value in pairs
         if name.lower() == "connection"
-        for word in value.lower().split(",")
+        for word in websocket.words(value)
     }
     dropped = (HOP | named) - ({"content-length"} if lengths else set())
     return [pair for pair in pairs if pair[0].lower() not in dropped]

@@ -156,6 +156,21 @@ def test_a_target_that_could_be_read_differently_is_refused(target: bytes) -> No
         assert not real.heads
 
 
+@pytest.mark.parametrize(("head", "code"), [
+    (b"Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: x\r\n", 200),
+    (b"Upgrade: websocket\r\n", 200),
+    (b"Upgrade: SPDY/3.1\r\nConnection: keep-alive\r\n", 200),
+    (b"Upgrade: WebSocket\r\nConnection: keep-alive, Upgrade\r\n", 501),
+    (b"Upgrade: SPDY/3.1\r\nConnection: upgrade\r\n", 501),
+    (b"Upgrade: h2c, websocket\r\nConnection: upgrade\r\n", 501),
+])  # fmt: skip
+def test_what_upgrades_is_refused_and_what_may_be_ignored_is(head: bytes, code: int) -> None:
+    with behind() as (real, asked):
+        assert sent(asked, b"/else", head).startswith(b"HTTP/1.1 %d " % code)
+        assert len(real.heads) == (code == 200)
+        assert all(b"pgrade" not in one and b"Settings" not in one for one in real.heads)
+
+
 def test_connections_are_used_again() -> None:
     with behind() as (real, asked):
         for _ in range(3):

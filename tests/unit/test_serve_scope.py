@@ -299,7 +299,8 @@ def test_what_is_not_cached_is_passed_on_with_the_callers_credentials() -> None:
         assert asked.get(f"{path}/made", "DELETE", **theirs).code == 200
         assert asked.names(PODS) == ["p-0001"]  # ours
         assert asked.get("/apis/apps/v1/deployments", **theirs).json["kind"] == "DeploymentList"
-        assert asked.get(f"{PODS}/p-0001/exec", Upgrade="websocket", **theirs).code == 501
+        upgrade = {"Upgrade": "websocket", "Connection": "Upgrade"}
+        assert asked.get(f"{PODS}/p-0001/exec", **upgrade, **theirs).code == 501
         sent = [record.headers for record in real.log]
         assert all("x-forwarded" not in " ".join(headers) for headers in sent)
         assert {headers.get("authorization") for headers in sent} == {None, "Bearer theirs"}

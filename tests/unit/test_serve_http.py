@@ -236,6 +236,22 @@ def test_more_connections_than_allowed_wait_for_their_turn() -> None:
         held[1].close()
 
 
+def test_a_client_that_vanishes_is_found_out_by_the_kernel() -> None:
+    with serving(PODS) as asked:
+        server = asked.serve.server
+        with socket.create_connection(("127.0.0.1", asked.serve.port)):
+            wait_for(lambda: server.connections)
+            (sock,) = asked.serve.call(lambda: [one.sock for one in server.connections])
+            for level, option, value in (
+                (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+                (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+                (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+                (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+                (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+            ):
+                assert sock.getsockopt(level, option) == value
+
+
 def test_draining_lets_a_list_end_and_takes_nothing_more() -> None:
     pods = {"pods": [pod(number, text="x" * 500) for number in range(20_000)]}
     with serving(pods) as asked:

@@ -264,6 +264,8 @@ def test_tls() -> None:
     ({"certificate": "x"}, "both"),
     ({"processes": 0}, "1 or more"),
     ({"proxy": "somewhere"}, "URL"),
+    ({"proxy": "https://"}, "URL"),
+    ({"proxy": "https://host:99999"}, "URL"),
 ])  # fmt: skip
 def test_what_is_not_safe_is_not_served(flags: dict[str, Any], words: str) -> None:
     with pytest.raises(ServingError, match=words):

@@ -78,14 +78,17 @@ def unauthorized() -> Failure:
     return Failure(401, "Unauthorized", "Unauthorized")
 
 
-def forbidden(user: str, verb: str, resource: str, group: str, namespace: str) -> Failure:
+def forbidden(
+    user: str, verb: str, resource: str, group: str, namespace: str, *, name: str = ""
+) -> Failure:
     """403: a user that may not do this; an empty namespace is the cluster scope."""
     where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+    what = _dotted(resource, group) + (f' "{name}"' if name else "")
     message = (
-        f'{_dotted(resource, group)} is forbidden: User "{user}" cannot {verb} resource '
+        f'{what} is forbidden: User "{user}" cannot {verb} resource '
         f'"{resource}" in API group "{group}" {where}'
     )
-    return Failure(403, "Forbidden", message, details=_named("", resource, group))
+    return Failure(403, "Forbidden", message, details=_named(name, resource, group))
 
 
 def out_of_scope(resource: str, group: str, why: str) -> Failure:

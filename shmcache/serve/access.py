@@ -7,6 +7,8 @@ A1  Without tokens or reviews everybody may read, and the server listens where o
 A2  With tokens or reviews nothing but health is answered to who has no valid token.
 A3  A review that fails, whatever the reason, allows nothing. What it said is kept for a few
     seconds, in both directions; tokens are kept as digests alone.
+A4  Who asks to be taken for somebody else (Impersonate-*) is answered nothing from the cache,
+    whoever he is: whether he may is for the API server to say.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from shmcache.errors import SourceError
 from shmcache.protocol import failures
 from shmcache.serve import websocket
+from shmcache.serve.heads import IMPERSONATE
 from shmcache.serve.requests import ANONYMOUS, Request, User
 
 if TYPE_CHECKING:
@@ -101,17 +104,22 @@ class Access:
 
     async def user(self, request: Request) -> User:
         """Who sends it; a Failure (401, 403) for who may ask nothing at all."""
-        if not self.open and request.path in HEALTH:
+        if not self.open and request.path in HEALTH and not impersonates(request.headers):
             return ANONYMOUS
-        found = self.known(request.headers)
+        found = self.known(request.headers, impersonating=True)
         if found is None and self._review is not None:
             found = await self._review.user(_token(request.headers))
         if found is None:
             raise failures.unauthorized()
         return found
 
-    def known(self, headers: Mapping[str, str]) -> User | None:
-        """Who sends a request with these headers, if nobody has to be asked; may raise Failure."""
+    def known(self, headers: Mapping[str, str], *, impersonating: bool = False) -> User | None:
+        """Who sends a request with these headers, if nobody has to be asked; may raise Failure.
+
+        `impersonating`: also who is shown nothing from the cache (A4).
+        """
+        if IMPERSONATE in headers and not impersonating:
+            return None
         if self.open:
             self._check_page(headers)
             return ANONYMOUS
@@ -128,6 +136,11 @@ class Access:
         if self._review is not None:
             await self._review.check(request)
 
+    def close(self) -> None:
+        """Nobody asks any more. Idempotent."""
+        if self._review is not None:
+            self._review.close()
+
     def _check_page(self, headers: Mapping[str, str]) -> None:
         """Rule A1."""
         if self._hosts is None:
@@ -138,6 +151,19 @@ class Access:
         origin = headers.get("origin")
         if origin is not None and _host(origin.partition("://")[2]) not in self._hosts:
             raise _strange(f"a page of {origin!r} may not ask this server")
+
+
+def impersonates(headers: Mapping[str, str]) -> bool:
+    """Whether who sends them asks to be taken for somebody else."""
+    return IMPERSONATE in headers
+
+
+def impersonation() -> failures.Failure:
+    """403: rule A4."""
+    return _strange(
+        "this server answers from a cache and takes nobody for somebody else: leave the "
+        "Impersonate- headers (--as) out, or ask the API server itself"
+    )
 
 
 def _token(headers: Mapping[str, str]) -> str:

@@ -1,7 +1,8 @@
 """One client: its requests one after another, answers in the order of requests.
 
 C3  an answer that cannot be ended as it began ends the connection without its last chunk, so
-    that the client knows.
+    that the client knows. Each client of HTTP/1.1 gets chunks, also one that closes; only one of
+    HTTP/1.0 gets the bytes alone, up to the connection's end.
 
 C6  what has come is answered, also where reading it fails: with 500, and a line in the log.
 
@@ -63,25 +64,32 @@ class Connection(Wire):
 
     # ---- what an answer may do -----------------------------------------------------------------
 
-    def begin(
-        self,
-        code: int = 200,
-        media: bytes = answers.JSON,
-        headers: bytes = b"",
-        *,
-        chunked: bool = True,
-    ) -> None:
+    @property
+    def chunked(self) -> bool:
+        """Whether a body of no known length goes to the client in chunks."""
+        return self._incoming.modern
+
+    @property
+    def farewell(self) -> bytes:
+        """The line that ends each head, where the connection ends with its answer."""
+        return b"" if self.persistent else b"Connection: close\r\n"
+
+    def begin(self, code: int = 200, media: bytes = answers.JSON, headers: bytes = b"") -> None:
         """Writes a head; a body follows, in chunks if the client understands them."""
-        framing = b"Transfer-Encoding: chunked\r\n" if chunked and self.persistent else b""
-        if not framing:
-            self.persistent = False
-            framing = b"Connection: close\r\n"
+        self.begin_with(answers.head(code, media, headers, self.framing()))
+
+    def framing(self) -> bytes:
+        """The lines of a head that a body of no known length follows."""
+        return (b"Transfer-Encoding: chunked\r\n" if self.chunked else b"") + self.farewell
+
+    def begin_with(self, head: bytes) -> None:
+        """Writes a whole head of somebody else's."""
         self.deadline = NEVER
-        self.send(answers.head(code, media, headers, framing))
+        self.send(head)
 
     def chunk(self, data: bytes) -> None:
         """Writes one chunk of a body that was begun (to an HTTP/1.0 client the bytes alone)."""
-        if not self.persistent:
+        if not self.chunked:
             self.send(data)
         elif len(data) < LARGE:
             self.send(answers.chunk(data))
@@ -90,16 +98,14 @@ class Connection(Wire):
 
     def finish(self) -> None:
         """The body is whole; the connection is ready for the next request, or closed."""
-        if self.persistent:
+        if self.chunked:
             self.send(answers.LAST_CHUNK)
         self.done()
 
     def answer(self, answer: answers.Answer) -> None:
         """Writes a whole answer, and is done with the request."""
         body = answer.body
-        framing = b"Content-Length: %d\r\n" % len(body)
-        if not self.persistent:
-            framing += b"Connection: close\r\n"
+        framing = b"Content-Length: %d\r\n%b" % (len(body), self.farewell)
         data = answers.head(answer.code, answer.media, answer.headers, framing)
         if self.request is None or self.request.method != "HEAD":
             data += body
@@ -109,7 +115,7 @@ class Connection(Wire):
     def done(self) -> None:
         """The request was answered."""
         self.busy = False
-        self.request = None
+        self.request = self._incoming.fields = None
         self._task = None
         self._pieces = None
         self.on_drained = self.on_lost = None
@@ -122,6 +128,11 @@ class Connection(Wire):
             self.wait(self.server.limits.idle_seconds)
         if self._incoming.buffer:
             self.server.loop.call_soon(self.proceed)
+
+    def headers(self) -> list[tuple[str, str]]:
+        """Those of the request that is under way, as they came."""
+        fields = self._incoming.fields
+        return [] if fields is None else fields.pairs()
 
     def upgrade(self, on_data: Callable[[bytes], object]) -> None:
         """From now on this is no HTTP any more: what comes, and has come, is the caller's."""

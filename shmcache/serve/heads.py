@@ -25,6 +25,8 @@ _KEPT_BYTES = 2048
 SINGLE = frozenset({"host", "content-length", "transfer-encoding", "authorization", "expect",
                     "content-type", "upgrade", "origin"})  # fmt: skip
 """What must not come twice: two readers might choose differently."""
+IMPERSONATE = "impersonate-"
+"""Each header that begins so asks to be taken for somebody else."""
 
 
 class BadRequest(Exception):
@@ -36,12 +38,16 @@ class BadRequest(Exception):
 
 
 class Fields:
-    """The headers of a request; names in lower case, values of repeated ones joined by commas."""
+    """The headers of a request; names in lower case, values of repeated ones joined by commas.
 
-    __slots__ = ("chunked", "close", "continues", "length", "map")
+    Where one begins with IMPERSONATE, that beginning is a name of the map as well.
+    """
 
-    def __init__(self, found: Mapping[str, str]) -> None:
-        self.map = found
+    __slots__ = ("_block", "chunked", "close", "continues", "length", "map")
+
+    def __init__(self, block: bytes) -> None:
+        self._block = block
+        self.map = found = _joined(block)
         self.length = _length(found)
         self.chunked = _chunked(found)
         if self.chunked and "content-length" in found:
@@ -51,6 +57,10 @@ class Fields:
         self.continues = found.get("expect", "").lower() == "100-continue"
         if "expect" in found and not self.continues:
             raise BadRequest(417, "only 100-continue can be expected")
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Names and values as they came, one line after another."""
+        return _pairs(self._block)
 
 
 _kept: dict[bytes, Fields] = {}
@@ -76,7 +86,7 @@ def fields(head: bytes, start: int, most: int) -> Fields:
         raise BadRequest(400, "a malformed header")
     if block.count(b"\r\n") > most:
         raise BadRequest(431, f"more than {most} headers")
-    found = Fields(_joined(block))
+    found = Fields(block)
     if len(block) <= _KEPT_BYTES:
         if len(_kept) >= _KEPT:
             _kept.clear()
@@ -84,15 +94,25 @@ def fields(head: bytes, start: int, most: int) -> Fields:
     return found
 
 
+def _pairs(block: bytes) -> list[tuple[str, str]]:
+    return [
+        (name.decode(), value.decode("latin-1").rstrip(" \t"))
+        for name, value in _FIELD.findall(block)
+    ]
+
+
 def _joined(block: bytes) -> dict[str, str]:
     found: dict[str, str] = {}
-    for raw, value in _FIELD.findall(block):
-        name, text = raw.decode().lower(), value.decode("latin-1").rstrip(" \t")
+    for raw, text in _pairs(block):
+        name = raw.lower()
         if name in found:
             if name in SINGLE:
                 raise BadRequest(400, f"{name} twice")
-            text = f"{found[name]}, {text}"
-        found[name] = text
+            found[name] += f", {text}"
+        else:
+            found[name] = text
+        if name.startswith(IMPERSONATE):
+            found.setdefault(IMPERSONATE, name)
     return found
 
 

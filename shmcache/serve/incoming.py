@@ -6,6 +6,7 @@ C1  one request is under way at a time. What a client sends meanwhile (pipelinin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from shmcache.serve import heads
@@ -20,13 +21,18 @@ if TYPE_CHECKING:
 class Incoming:
     """The requests of one connection. No I/O here."""
 
-    __slots__ = ("_body", "_head", "_limits", "body_began", "buffer", "continues", "persistent")
+    __slots__ = ("_body", "_head", "_limits", "body_began", "buffer", "continues", "fields",
+                 "modern", "persistent")  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.buffer = bytearray()
         self.persistent = True
         """Whether another request may follow the last one."""
+        self.modern = True
+        """Whether the last one was HTTP/1.1."""
+        self.fields: heads.Fields | None = None
+        """The headers of the last one, until somebody takes them away."""
         self.body_began = False
         """Since this was last looked at (and reset) by who waits for the body."""
         self.continues = False
@@ -64,7 +70,14 @@ class Incoming:
                 return None
             body = b"".join(self._body.parts)
         self._head = self._body = None
-        return Request(method, uri, fields.map, body)
+        self.fields = fields
+        return Request(method, uri, self._headers(fields), body)
+
+    def _headers(self, fields: heads.Fields) -> Mapping[str, str]:
+        """HTTP/1.0 knows no other protocols: what it says of them means nothing."""
+        if self.modern or "upgrade" not in fields.map:
+            return fields.map
+        return {name: value for name, value in fields.map.items() if name != "upgrade"}
 
     def _read_head(self) -> tuple[str, str, heads.Fields] | None:
         limits, buffer = self._limits, self.buffer
@@ -85,6 +98,7 @@ class Incoming:
             raise BadRequest(400, "no Host")
         if fields.chunked and not modern:
             raise BadRequest(400, "HTTP/1.0 has no chunks")
+        self.modern = modern
         self.persistent = modern and not fields.close
         return method, uri, fields
 

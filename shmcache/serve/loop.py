@@ -126,9 +126,13 @@ class Loop:
         return timer
 
     def call_threadsafe(self, function: Callable[[], object]) -> None:
-        """From any thread, or a signal's handler: soon, in the loop's thread."""
+        """From any thread, or a signal's handler: soon, in the loop's thread.
+
+        Where the loop is closed, never.
+        """
         self._handed.append(function)
-        os.eventfd_write(self._wake, 1)
+        if self._wake >= 0:
+            os.eventfd_write(self._wake, 1)
 
     def _take_handed(self, _events: int) -> None:
         try:
@@ -193,8 +197,9 @@ class Loop:
 
     def close(self) -> None:
         """Closes what the loop itself has opened."""
+        wake, self._wake = self._wake, -1  # its number may soon be another file's
         self._epoll.close()
-        os.close(self._wake)
+        os.close(wake)
 
 
 def _nothing() -> None:

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from shmcache.engine.notify import notify
 from shmcache.errors import (
@@ -84,7 +85,7 @@ class Options:
             raise ServingError("TLS needs both --tls-cert and --tls-key")
         if self.processes < 1:
             raise ServingError("--processes is 1 or more")
-        if self.proxy is not None and not self.proxy.startswith(("http://", "https://")):
+        if self.proxy is not None and not _is_url(self.proxy):
             raise ServingError("--proxy is the URL of the API server")
         if self.unix_socket is not None or _is_local(self.host):
             return
@@ -98,6 +99,14 @@ class Options:
                 f"{self.host} can be reached from other machines, and tokens would go there in "
                 "clear: give --tls-cert and --tls-key, or say --open-to-all"
             )
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _is_local(host: str) -> bool:

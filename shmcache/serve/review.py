@@ -13,13 +13,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
+from shmcache.errors import InvalidSelector
 from shmcache.protocol import failures
+from shmcache.selectors import FieldSelector
 from shmcache.serve.access import described, digest
 from shmcache.serve.loop import Pending
 from shmcache.serve.requests import Request, User
 from shmcache.serve.workers import Workers
 
 if TYPE_CHECKING:
+    from shmcache.protocol.paths import Target
     from shmcache.serve.loop import Loop
 
 logger = logging.getLogger(__name__)
@@ -28,6 +31,7 @@ KEEP_SECONDS = 10.0
 """As kube-apiserver's own delegates."""
 MOST = 4096
 THREADS = 4
+NAME = "metadata.name"
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -68,9 +72,9 @@ class Review:
 
     async def check(self, request: Request) -> None:
         """A Failure (403) where the user may not do this; (503) if nobody can say."""
-        target, user = request.target, request.user
-        if target is None:
+        if request.target is None:
             return
+        target, user = _meant(request, request.target), request.user
         attributes = {
             "verb": request.verb,
             "group": target.group,
@@ -88,8 +92,9 @@ class Review:
         }
         if not await self._decided(key, lambda: _allowed(self._post(ACCESS, body))):
             raise failures.forbidden(
-                user.name, request.verb, target.resource, target.group, target.namespace
-            )
+                user.name, request.verb, target.resource, target.group, target.namespace,
+                name=target.name,
+            )  # fmt: skip
 
     async def _decided(self, key: Hashable, ask: Callable[[], Any]) -> Any:
         known = self._known.get(key)
@@ -122,6 +127,28 @@ class Review:
     def close(self) -> None:
         """Ends its threads."""
         self._workers.close()
+
+
+def _meant(request: Request, target: Target) -> Target:
+    """What the API server takes a request to be about, when it asks whether it is allowed.
+
+    A namespace is in itself, and a list or watch of one name is about that object.
+    """
+    if target.resource == "namespaces" and not target.group and target.name:
+        return target._replace(namespace=target.name)
+    text = request.query.get("fieldSelector", "")
+    if request.verb not in {"list", "watch"} or NAME not in text:
+        return target
+    try:
+        name = FieldSelector.parse(text).exact(NAME) or ""
+    except InvalidSelector:
+        return target
+    return target._replace(name=name) if _is_segment(name) else target
+
+
+def _is_segment(name: str) -> bool:
+    """Whether a name could stand in a path."""
+    return name not in {".", ".."} and "/" not in name and "%" not in name
 
 
 def _user(answer: dict[str, Any]) -> User | None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shmcache.protocol import failures
-from shmcache.serve import documents, reads, watch
-from shmcache.serve.access import HEALTH
+from shmcache.serve import access, documents, reads, watch
 from shmcache.serve.answers import Answer
 
 if TYPE_CHECKING:
@@ -31,9 +30,12 @@ async def answer(
     """The answer; None where a watch or a proxy has taken the connection over. A Failure refuses.
 
     What is passed on is decided by the API server, with the caller's credentials: nothing is
-    checked here but that the caller may use this server.
+    checked here but that the caller may use this server. So is who asks for it as somebody else.
     """
     request.user = await server.access.user(request)
+    if access.impersonates(request.headers):
+        _as_another(server, request, connection)
+        return None
     target = request.target
     if target is None:
         return _document(server, request, connection)
@@ -54,6 +56,12 @@ async def answer(
     return await reads.list_(server, request, served)
 
 
+def _as_another(server: Server, request: Request, connection: Connection) -> None:
+    if server.proxy is None:
+        raise access.impersonation()
+    server.proxy.answer(request, connection)
+
+
 def _document(server: Server, request: Request, connection: Connection) -> Answer | None:
     """Discovery and what else is no resource: ours, or with a proxy all of the API server's.
 
@@ -62,7 +70,7 @@ def _document(server: Server, request: Request, connection: Connection) -> Answe
     """
     if request.method == "OPTIONS":
         return Answer(b"", headers=b"Allow: %b\r\n" % OFFERED.encode())
-    if server.proxy is None or request.path.rstrip("/") in HEALTH:
+    if server.proxy is None or request.path.rstrip("/") in access.HEALTH:
         return documents.answer(server, request)
     server.proxy.answer(request, connection)
     return None

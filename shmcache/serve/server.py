@@ -35,6 +35,13 @@ SWEEP_SECONDS = 1.0
 ACCEPTS = 8
 """Connections taken in one turn: others are left to the other processes."""
 PAUSE_SECONDS = 0.2
+KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+)
+"""A client that vanished is found out after two minutes, however long its watch is silent."""
 EPOLLEXCLUSIVE = 1 << 28
 """Of the processes that listen at one socket, one is woken."""
 
@@ -105,6 +112,9 @@ class Server:
     def start(self) -> None:
         """Takes connections from now on, once the loop runs."""
         self._listener.setblocking(False)
+        if self._listener.family != socket.AF_UNIX:
+            for option in KEEPALIVE:  # what it takes inherits them
+                self._listener.setsockopt(*option)
         self._listen()
         self.loop.call_later(SWEEP_SECONDS, self._sweep)
 
@@ -135,6 +145,9 @@ class Server:
         if self.draining and not self.connections:
             self.bell.close()
             self.past.clear()
+            self.access.close()
+            if self.proxy is not None:
+                self.proxy.close()
             ended, self._ended = self._ended, []
             for then in ended:
                 then()

@@ -47,7 +47,7 @@ async def answer(server: Server, request: Request, connection: Connection, serve
     except KeyError as error:  # the next instance of the cache does not have it, yet
         raise failures.not_ready() from error
     if upgrade:
-        _Socket(connection, opening, upgrade, refused)
+        _Socket(connection, opening, b"%b%b\r\n" % (upgrade, headers), refused)
     else:
         _stream(connection, opening, headers, refused)
 
@@ -70,7 +70,7 @@ def _stream(
     if not connection.alive:
         opening.drop()
         return
-    wrap = watch_forms.chunk if connection.persistent else watch_forms.plain
+    wrap = watch_forms.chunk if connection.chunked else watch_forms.plain
     connection.on_drained, connection.on_lost = opening.watcher.pump, opening.watcher.gone
     opening.begin(connection, wrap, refused)
 

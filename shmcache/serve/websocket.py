@@ -31,9 +31,20 @@ class Refused(Exception):
         self.line = line
 
 
+def offered(headers: Mapping[str, str]) -> list[str]:
+    """The protocols that a request would change to; none unless its connection is to be changed."""
+    protocols = words(headers.get("upgrade", ""))
+    return protocols if protocols and "upgrade" in words(headers.get("connection", "")) else []
+
+
+def words(value: str) -> list[str]:
+    """The members of a header's list, in lower case."""
+    return [word.strip() for word in value.lower().split(",")] if value else []
+
+
 def wanted(headers: Mapping[str, str]) -> bool:
     """Whether a request asks for a WebSocket."""
-    return headers.get("upgrade", "").lower() == "websocket"
+    return offered(headers) == ["websocket"]
 
 
 def token(headers: Mapping[str, str]) -> str:
@@ -49,14 +60,17 @@ def token(headers: Mapping[str, str]) -> str:
 
 
 def accept(headers: Mapping[str, str]) -> bytes:
-    """The head that answers a handshake; Refused if it is none that the real server takes."""
+    """The head that answers a handshake, but for what more it says, and the empty line.
+
+    Refused if it is none that the real server takes.
+    """
     if "origin" not in headers:
         raise Refused(b"HTTP/1.1 403 Forbidden\r\n\r\n")
     key = headers.get("sec-websocket-key", "")
     if not key or headers.get("sec-websocket-version") != "13":
         raise Refused(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    offered = [word.strip() for word in headers.get("sec-websocket-protocol", "").split(",")]
-    chosen = [word for word in offered if word and not word.startswith(BEARER)]
+    named = [word.strip() for word in headers.get("sec-websocket-protocol", "").split(",")]
+    chosen = [word for word in named if word and not word.startswith(BEARER)]
     if len(chosen) > 1:
         raise Refused(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     digest = hashlib.sha1(key.encode() + _GUID, usedforsecurity=False).digest()
@@ -66,7 +80,7 @@ def accept(headers: Mapping[str, str]) -> bytes:
     )
     if chosen:
         head += b"Sec-WebSocket-Protocol: %b\r\n" % chosen[0].encode("latin-1")
-    return head + b"\r\n"
+    return head
 
 
 def frame(kind: int, data: bytes) -> bytes:

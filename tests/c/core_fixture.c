@@ -40,6 +40,7 @@ void core_create_seeded(struct core *core, struct core_options options, uint64_t
     segment_memory(&core->data, settings.max_size, -1);
     segment_memory(&core->seats, shmc_seats_size(core->seat_count),
                    memfd_create("seats", MFD_CLOEXEC));
+    CHECK_EQUAL(0, ftruncate(core->seats.fd, (off_t)core->seats.max_size)); /* or it were to be mended */
     CHECK_EQUAL(SHMC_OK, shmc_data_format(&core->data, &settings));
     CHECK_EQUAL(SHMC_OK, shmc_seats_format(&core->seats, core->seat_count, 9));
     CHECK_EQUAL(SHMC_OK, shmc_writer_create(&core->data, &core->seats, &settings, &core->writer));
@@ -65,6 +66,7 @@ enum shmc_status core_try_take_over(struct core *core, char *what)
         .ring_bytes = core->ring_bytes,
         .garbage_bytes = core->garbage_bytes,
         .instance = 7,
+        .seats_instance = 9,
         .seed = seed++,
     };
 

@@ -304,3 +304,33 @@ def test_what_the_reflector_caches_is_served_as_its_server_calls_it(tmp_path: Pa
         assert "namespaces default" in refused["message"]
         (row,) = code("/apis/example.com/v1")[1]["resources"]
         assert (row["kind"], row["shortNames"]) == ("Widget", ["wi"])
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.mark.parametrize(("path", "drain"), [
+    (f"{CONFIGMAPS}?watch=1", "1h"),  # ends when draining begins
+    (f"{LIST}/p-0001/log?follow=1", "1s"),  # when it has to
+])  # fmt: skip
+@pytest.mark.parametrize("says", [b"", HEAD])
+def test_what_is_passed_on_and_says_nothing_does_not_keep_a_server(
+    tmp_path: Path, path: str, drain: str, says: bytes
+) -> None:
+    with cache() as (name, _), socket.create_server(("127.0.0.1", 0)) as real:
+        behind = f"http://127.0.0.1:{real.getsockname()[1]}"
+        flags = ("--address", "127.0.0.1:0", "--proxy", behind, "--drain-seconds", drain)
+        with command(tmp_path, "--name", name, *flags) as running:
+            connection = tcp(running.where())
+            connection.request("GET", path)
+            real.settimeout(PATIENCE)
+            there, _ = real.accept()
+            with there:
+                assert there.recv(1 << 16)
+                if says:
+                    there.sendall(says)
+                    assert connection.getresponse().status == 200
+                assert running.end() == 0
+            connection.close()
+            assert "Traceback" not in running.log.read_text()

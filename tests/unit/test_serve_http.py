@@ -151,6 +151,24 @@ def test_a_body_is_taken_and_the_next_request_is_what_follows_it() -> None:
         assert asked.raw(data).count(b"HTTP/1.1 200 OK") == 4
 
 
+@pytest.mark.parametrize("path", [b"/api/v1/pods", b"/api/v1/pods?watch=1&timeoutSeconds=1"])
+def test_where_an_answer_ends_is_said_to_whoever_knows_chunks(path: bytes) -> None:
+    """Also to who closes: else an answer that broke off would look like a whole one (C3)."""
+    pods = {"pods": [pod(number, text="x" * 500) for number in range(1000)]}
+    with serving(pods) as asked:
+        head, _, body = asked.raw(
+            b"GET %b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % path
+        ).partition(b"\r\n\r\n")
+        assert b"Transfer-Encoding: chunked" in head
+        assert b"Connection: close" in head
+        assert body.endswith(b"}\n\r\n0\r\n\r\n")
+
+        head, _, body = asked.raw(b"GET %b HTTP/1.0\r\n\r\n" % path).partition(b"\r\n\r\n")
+        assert b"Transfer-Encoding" not in head
+        assert body.startswith(b"{")
+        assert body.endswith(b"}\n")
+
+
 def test_a_client_that_asks_before_it_sends_its_body_is_told_to() -> None:
     with serving(PODS) as asked, socket.create_connection(
         ("127.0.0.1", asked.serve.port), timeout=30
@@ -246,6 +264,22 @@ def test_more_connections_than_allowed_wait_for_their_turn() -> None:
         thread.join(30)
         assert found == [200]
         held[1].close()
+
+
+def test_a_client_that_vanishes_is_found_out_by_the_kernel() -> None:
+    with serving(PODS) as asked:
+        server = asked.serve.server
+        with socket.create_connection(("127.0.0.1", asked.serve.port)):
+            wait_for(lambda: server.connections)
+            (sock,) = asked.serve.call(lambda: [one.sock for one in server.connections])
+            for level, option, value in (
+                (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+                (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+                (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+                (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+                (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+            ):
+                assert sock.getsockopt(level, option) == value
 
 
 def test_draining_lets_a_list_end_and_takes_nothing_more() -> None:

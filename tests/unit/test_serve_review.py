@@ -54,7 +54,9 @@ def delegated(tmp_path: Path, *, reviewer: str = REVIEWER) -> Iterator[Delegated
     ) as api:
         api.access.identities["ann"] = IDENTITY
         settings = ServerSettings(kubeconfig=api.kubeconfig(str(tmp_path / "config")))
-        with serving({"pods": [pod(number) for number in range(3)]}) as asked:
+        with serving(
+            {"pods": [pod(number) for number in range(3)]}, resources=("pods", "namespaces")
+        ) as asked:
             at = Delegated(asked, api)
             post = Poster(open_server(settings))
             review = Review(asked.serve.server.loop, post, keep_seconds=KEEP, clock=lambda: at.now)
@@ -84,6 +86,52 @@ def test_the_server_is_told_who_asks_for_what_with_groups_and_extra(tmp_path: Pa
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("path", "verb", "namespace", "name"), [
+    (f"{PODS}?fieldSelector=metadata.name%3Dp-0001", "list", "default", "p-0001"),
+    (f"{PODS}?fieldSelector=spec.nodeName!=x,metadata.name==p-0001&watch=1&timeoutSeconds=1",
+     "watch", "default", "p-0001"),
+    ("/api/v1/pods?fieldSelector=metadata.name=p-0001", "list", "", "p-0001"),
+    (f"{PODS}?fieldSelector=metadata.name!=p-0001", "list", "default", ""),
+    (f"{PODS}?fieldSelector=metadata.name=a%252Fb", "list", "default", ""),
+    (f"{PODS}?fieldSelector=metadata.name=..", "list", "default", ""),
+    (f"{PODS}?fieldSelector=metadata.name=", "list", "default", ""),
+    (f"{PODS}?fieldSelector=metadata.name", "list", "default", ""),
+    (f"{PODS}/p-0001?fieldSelector=metadata.name=p-0002", "get", "default", "p-0001"),
+    ("/api/v1/namespaces/other", "get", "other", "other"),
+    ("/api/v1/namespaces?fieldSelector=metadata.name=other", "list", "", "other"),
+])  # fmt: skip
+def test_the_server_is_asked_about_what_it_would_ask_about_itself(
+    tmp_path: Path, path: str, verb: str, namespace: str, name: str
+) -> None:
+    """So a rule that names objects, or one of a namespace, decides the same here."""
+    with delegated(tmp_path) as at:
+        assert at.get(path=path) in {200, 400, 404}
+        attributes = at.api.access.reviews[1]["spec"]["resourceAttributes"]
+
+    found = (attributes["verb"], attributes["namespace"], attributes["name"])
+    assert found == (verb, namespace, name)
+
+
+def test_a_list_of_one_name_that_was_allowed_allows_no_other(tmp_path: Path) -> None:
+    with delegated(tmp_path) as at:
+        for path in ("metadata.name=p-0001", "metadata.name=p-0002", ""):
+            assert at.get(path=f"{PODS}?fieldSelector={path}") == 200
+        assert at.reviews() == ["TokenReview", *["SubjectAccessReview"] * 3]
+
+
+def test_a_refusal_names_the_object(tmp_path: Path) -> None:
+    with delegated(tmp_path) as at:
+        at.api.access.deny("ann")
+        headers = {"Authorization": f"Bearer {ANN}"}
+        one = at.asked.get(f"{PODS}/p-0001", **headers).json
+        every = at.asked.get(PODS, **headers).json
+
+    assert one["message"].startswith('pods "p-0001" is forbidden: User "ann" cannot get resource')
+    assert one["details"] == {"name": "p-0001", "kind": "pods"}
+    assert every["message"].startswith('pods is forbidden: User "ann" cannot list resource')
+    assert every["details"] == {"kind": "pods"}
+
+
 def test_what_the_server_refuses_is_refused_to_users_and_their_groups(tmp_path: Path) -> None:
     with delegated(tmp_path) as at:
         at.api.access.deny("group:ops", "list", "pods")
@@ -105,6 +153,22 @@ def test_nobody_without_a_token_that_the_server_knows(tmp_path: Path, token: str
         assert at.asked.get("/api", Authorization=f"Bearer {token}").code == 401
         assert at.asked.get("/livez").code == 200
         assert "SubjectAccessReview" not in at.reviews()
+
+
+@pytest.mark.parametrize("name", ["User", "Group", "Uid", "Extra-scopes"])
+def test_nobody_is_shown_what_he_may_see_as_somebody_else(tmp_path: Path, name: str) -> None:
+    """Whether he may be taken for him is for the server to say (A4)."""
+    with delegated(tmp_path) as at:
+        asked = at.asked
+        paths = (PODS, f"{PODS}/p-0001", f"{PODS}?watch=1&timeoutSeconds=1", "/api/v1", "/version")
+        for path in paths:
+            headers = {"Authorization": f"Bearer {ANN}", f"Impersonate-{name}": "bob"}
+            answer = asked.get(path, **headers)
+            assert (answer.code, answer.json["reason"]) == (403, "Forbidden"), path
+            assert "Impersonate-" in answer.json["message"]
+        assert "SubjectAccessReview" not in at.reviews()
+        assert asked.get("/livez", **{f"Impersonate-{name}": "bob"}).code == 401
+        assert at.get(ANN) == 200
 
 
 def test_an_answer_is_kept_for_its_time_in_both_directions(tmp_path: Path) -> None:

@@ -318,6 +318,8 @@ def test_tls() -> None:
     ({"certificate": "x"}, "both"),
     ({"processes": 0}, "1 or more"),
     ({"proxy": "somewhere"}, "URL"),
+    ({"proxy": "https://"}, "URL"),
+    ({"proxy": "https://host:99999"}, "URL"),
 ])  # fmt: skip
 def test_what_is_not_safe_is_not_served(flags: dict[str, Any], words: str) -> None:
     with pytest.raises(ServingError, match=words):
@@ -353,7 +355,8 @@ def test_what_is_not_cached_is_passed_on_with_the_callers_credentials() -> None:
         assert asked.get(f"{path}/made", "DELETE", **theirs).code == 200
         assert asked.names(PODS) == ["p-0001"]  # ours
         assert asked.get("/apis/apps/v1/deployments", **theirs).json["kind"] == "DeploymentList"
-        assert asked.get(f"{PODS}/p-0001/exec", Upgrade="websocket", **theirs).code == 501
+        upgrade = {"Upgrade": "websocket", "Connection": "Upgrade"}
+        assert asked.get(f"{PODS}/p-0001/exec", **upgrade, **theirs).code == 501
         sent = [record.headers for record in real.log]
         assert all("x-forwarded" not in " ".join(headers) for headers in sent)
         assert {headers.get("authorization") for headers in sent} == {None, "Bearer theirs"}
@@ -382,6 +385,18 @@ def directly(real: ApiServer, path: str, **headers: str) -> tuple[int, bytes]:
     found = (answer.status, answer.read())
     connection.close()
     return found
+
+
+def test_who_asks_as_somebody_else_is_answered_by_the_server_alone() -> None:
+    """Also about what is cached: whether he may, it alone can say."""
+    with ApiServer() as real, scoped() as asked:
+        refused(asked, f"{PODS}/p-0001", "Impersonate-", Impersonate_User="bob")
+        refused(asked, "/api", "Impersonate-", Impersonate_Group="ops")
+        asked.serve.server.proxy = Proxy(asked.serve.server.loop, real.url)
+        assert asked.get(f"{PODS}/p-0001").code == 200
+        assert asked.get(f"{PODS}/p-0001", Impersonate_User="bob").code == 404
+        (record,) = real.log
+        assert record.headers["impersonate-user"] == "bob"
 
 
 class Echo(http.server.BaseHTTPRequestHandler):

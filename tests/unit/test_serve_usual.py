@@ -106,6 +106,8 @@ OTHER = [
     + b"Accept: application/json;as=Table;g=meta.k8s.io;v=v1\r\n",
     b"GET %b HTTP/1.1\r\n" % POD + HOST + b"X : y\r\n",
     b"GET %b HTTP/1.1\r\n" % POD + HOST + b"Content-Length: 0\r\nContent-Length: 0\r\n",
+    b"GET %b HTTP/1.1\r\n" % POD + HOST + b"Impersonate-User: bob\r\n",
+    b"GET %b HTTP/1.1\r\n" % POD + HOST + b"iMPERSONATE-eXTRA-Scope: \r\n",
     b"GET %b?resourceVersion=abc HTTP/1.1\r\n" % POD + HOST,
     b"GET %b?resourceVersion=5 HTTP/1.1\r\n" % POD + HOST,
     b"GET /api/v1/namespaces/default/pods/x?fieldManager=me/p-0001 HTTP/1.1\r\n" + HOST,

@@ -96,6 +96,35 @@ def test_a_head_request_opens_no_watch(asked: Asked) -> None:
 # ---- what is not shown ------------------------------------------------------------------------
 
 
+SOCKET = b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n"
+SOCKET += b"Origin: http://localhost\r\nHost: localhost\r\n\r\n"
+WATCH = b"GET /api/v1/pods?watch=1&timeoutSeconds=1&resourceVersion=100 HTTP/1.%d\r\n"
+
+
+@pytest.mark.parametrize(("minor", "connection", "status"), [
+    (1, b"Connection: upgrade\r\n", b"101 Switching Protocols"),
+    (1, b"Connection: keep-alive, UPGRADE\r\n", b"101 Switching Protocols"),
+    (1, b"Connection: close\r\n", b"200 OK"),
+    (0, b"Connection: Upgrade\r\n", b"200 OK"),
+])  # fmt: skip
+def test_a_websocket_is_one_only_where_the_connection_is_to_be_changed(
+    minor: int, connection: bytes, status: bytes
+) -> None:
+    """And says of its objects what every other answer says."""
+    settings = {"namespaces": [], "labels": "", "fields": ""}
+    resource = Resource("pods", keep_managed_fields=False, settings=settings)
+    with serving({"pods": [pod(1)]}, resources=[resource]) as asked:
+        asked.writer.set_state("pods", states.SYNCED)
+        asked.writer.note("pods", contact_ns=time.monotonic_ns())
+        found = asked.raw(WATCH % minor + connection + SOCKET)
+        head, _, body = found.partition(b"\r\n\r\n")
+
+    assert head.split(b"\r\n")[0] == b"HTTP/1.1 " + status
+    assert b"\r\nX-Shmcache-Form: " in head
+    assert b"\r\nAge: " in head
+    assert (b"Sec-WebSocket-Accept" in head) == body.startswith(b"\x88") == (b"101" in status)
+
+
 def test_what_is_not_listed_yet_is_not_watched_either() -> None:
     settings = {"resource": "pods", "kind": "Pod", "version": "v1", "namespaces": []}
     with serving(resources=[Resource("pods", settings=settings)]) as asked:
@@ -234,13 +263,13 @@ def test_a_look_that_fails_is_not_the_last(asked: Asked, monkeypatch: pytest.Mon
         until(asked, lambda: len(looked) > 1)
 
 
-SOCKET = (
+UPGRADE = (
     b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
     b"Origin: http://localhost\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 )
 
 
-@pytest.mark.parametrize("headers", [b"", SOCKET], ids=["chunks", "frames"])
+@pytest.mark.parametrize("headers", [b"", UPGRADE], ids=["chunks", "frames"])
 def test_a_client_that_has_gone_before_the_head_is_written_leaves_no_watch(
     asked: Asked, headers: bytes
 ) -> None:

@@ -48,8 +48,9 @@ class Access:
         nobody = user == ANONYMOUS and self.tokens
         if nobody or self._is_denied(user, request.verb, request.resource):
             raise failures.forbidden(
-                user, request.verb, target.resource, target.group, target.namespace
-            )
+                user, request.verb, target.resource, target.group, target.namespace,
+                name=target.name,
+            )  # fmt: skip
 
     def denies(self, subjects: Iterable[str], verb: str, resource: str) -> bool:
         """Whether any of a user and his groups ("group:..." of deny()) is refused this."""

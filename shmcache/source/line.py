@@ -68,6 +68,7 @@ class _Held:
 
     def __init__(self, *args: Any, line: Line, **settings: Any) -> None:
         self._line = line
+        self._answering = False
         super().__init__(*args, **settings)
 
     def _new_conn(self) -> socket.socket:
@@ -79,8 +80,17 @@ class _Held:
             raise
         return sock
 
+    def getresponse(self) -> Any:
+        self._answering = True
+        try:
+            return super().getresponse()  # type: ignore[misc]
+        finally:
+            self._answering = False
+
     def close(self) -> None:
-        self._line.drop()
+        """http.client calls it where no other request may follow: the body is still to come."""
+        if not self._answering:
+            self._line.drop()
         super().close()  # type: ignore[misc]
 
 

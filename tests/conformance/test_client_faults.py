@@ -14,7 +14,7 @@ from client import CONFIGMAPS, SILENCE, Outcome, list_of, server_of, source_of, 
 from wire import DEADLINE, Play, Wire, answer, chunked
 
 from shmcache.protocol.options import ListOptions
-from shmcache.source.base import FailureKind
+from shmcache.source.base import FailureKind, SourceFailed
 from shmcache.source.kube import KubeSource
 
 SHORT = 0.2
@@ -280,6 +280,43 @@ def test_cancel_ends_a_blocked_watch_at_once(pieces: tuple[bytes, ...]) -> None:
 
         assert not thread.is_alive()
         assert [FailureKind.CANCELLED] == [kind_of(outcome) for outcome in outcomes]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        HEAD.replace(b"\r\n", b"\r\nConnection: close\r\n", 1),
+        b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n",
+    ],
+    ids=["in chunks", "up to its end"],
+)
+def test_cancel_ends_also_the_last_body_of_a_connection(head: bytes) -> None:
+    """No other request may follow there; the connection is as long as the body all the same."""
+    failed: list[FailureKind] = []
+    began = threading.Event()
+
+    def play(sock: socket.socket) -> None:
+        sock.sendall(head)
+        sock.recv(1)
+
+    def read(source: KubeSource) -> None:
+        try:
+            with source.watch(ListOptions(watch=True), silence=4 * DEADLINE) as batches:
+                began.set()
+                list(batches)
+        except SourceFailed as error:
+            failed.append(error.failure.kind)
+
+    with Wire(play) as wire:
+        source = source_of(wire.url)
+        thread = threading.Thread(target=read, args=(source,))
+        thread.start()
+        assert began.wait(DEADLINE)
+        source.cancel()
+        thread.join(DEADLINE)
+
+        assert not thread.is_alive()
+        assert [FailureKind.CANCELLED] == failed
 
 
 def test_a_cancelled_source_asks_for_nothing_more() -> None:

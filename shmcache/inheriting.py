@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmcache import _hot, _native, states
 from shmcache._native import check, ffi, lib
-from shmcache.errors import CorruptSegment, LayoutMismatch, SegmentNotFound, UntrustedSegment
+from shmcache.errors import LayoutMismatch, SegmentNotFound, UntrustedSegment
 from shmcache.indexing import identity_of, looking, resolve
 from shmcache.mapping import Inherited
 
@@ -59,7 +59,7 @@ def take_over(
         found = Inherited(place, settings, lock_fd)
     except SegmentNotFound:
         return None
-    except (CorruptSegment, LayoutMismatch, UntrustedSegment) as error:
+    except (LayoutMismatch, UntrustedSegment) as error:
         logger.warning("cache %s: begins anew: %s", place.name, error)
         return None
     made, what = ffi.new("struct shmc_writer **"), ffi.new("char[256]")

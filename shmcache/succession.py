@@ -45,7 +45,7 @@ class Succession:
         self._seen = 0
         self._refused = 0  # an instance that we could not attach to, and when to try again
         self._retry_at = 0.0
-        self._told = False
+        self._told = False  # whether the log has it
 
     def find(self, old: _hot.Reader) -> _hot.Reader | None:
         """The reader that takes the place of `old`; None while nothing can."""

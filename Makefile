@@ -1,4 +1,4 @@
-# What a developer runs, and exactly what CI runs. `make help` lists the targets.
+# The commands of developers and of CI. `make help` lists the targets.
 #
 #   VENV=.venv       the virtual environment; made with PYTHON if it is not there
 #   VARIANT=plain    of the C tests: plain, asan (with UBSan), tsan
@@ -10,6 +10,9 @@ VARIANT ?= plain
 STRESS_SECONDS ?= 2
 export STRESS_SECONDS
 
+# Campaigns are programs; they share tests/support with the tests.
+RUN_CAMPAIGN = PYTHONPATH=.:tests/support $(PY) tests/campaigns
+
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.shmcache-installed
 
@@ -17,7 +20,7 @@ STAMP := $(VENV)/.shmcache-installed
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wcast-qual -Wcast-align \
             -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wvla -Werror
-CFLAGS_ALL := -std=c11 -D_GNU_SOURCE -Icsrc -Itests/c -pthread $(WARNINGS)
+CFLAGS_ALL := -std=c11 -D_GNU_SOURCE -Icsrc -Itests/c/support -pthread $(WARNINGS)
 
 # One compiler for each sanitizer; clang's TSan knows no warning about fences to be silenced.
 CC_plain := gcc
@@ -35,49 +38,52 @@ ifneq (,$(findstring gcc,$(VARIANT_CC)))
 VARIANT_CFLAGS += $(if $(filter tsan,$(VARIANT)),-Wno-tsan)
 endif
 
-CORE := $(filter-out csrc/py%.c,$(sort $(wildcard csrc/*.c)))
-HOT := $(sort $(wildcard csrc/py*.c))
-HEADERS := $(wildcard csrc/*.h tests/c/*.h)
-C_TESTS := $(sort $(patsubst tests/c/%.c,%,$(wildcard tests/c/test_*.c tests/c/stress_*.c)))
-C_SHARED := $(filter-out tests/c/test_%.c tests/c/stress_%.c,$(sort $(wildcard tests/c/*.c)))
+# Base names are unique over csrc/ and tests/c/, so objects lie in one folder.
+CORE := $(filter-out csrc/python/%,$(sort $(wildcard csrc/*/*.c)))
+HOT := $(sort $(wildcard csrc/python/*.c csrc/python/*/*.c))
+HEADERS := $(wildcard csrc/*.h csrc/*/*.h csrc/python/*/*.h tests/c/support/*.h)
+# TEST=test_ring runs one of them.
+C_TESTS := $(or $(TEST),$(sort $(basename $(notdir $(wildcard tests/c/unit/*.c tests/c/stress/*.c)))))
+C_SHARED := $(sort $(wildcard tests/c/support/*.c))
+vpath %.c $(sort $(dir $(CORE))) tests/c/unit tests/c/stress tests/c/support
 
 OUT ?= build/$(VARIANT)
-CORE_OBJECTS := $(patsubst csrc/%.c,$(OUT)/core/%.o,$(CORE))
-SHARED_OBJECTS := $(patsubst tests/c/%.c,$(OUT)/shared/%.o,$(C_SHARED))
+CORE_OBJECTS := $(patsubst %.c,$(OUT)/core/%.o,$(notdir $(CORE)))
+SHARED_OBJECTS := $(patsubst %.c,$(OUT)/shared/%.o,$(notdir $(C_SHARED)))
 
-.PHONY: help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz queue-campaign memory-limit bench demo packages matrix stress clean
+.PHONY: consistency hostile help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz etcd-campaign queue-campaign memory-limit bench demo packages future matrix stress py-mutants kubectl-matrix clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(OUT)/core/%.o: csrc/%.c $(HEADERS)
+$(OUT)/core/%.o: %.c $(HEADERS)
 	@mkdir -p $(@D)
 	$(VARIANT_CC) $(VARIANT_CFLAGS) -c $< -o $@
 
-$(OUT)/shared/%.o: tests/c/%.c $(HEADERS)
+$(OUT)/shared/%.o: %.c $(HEADERS)
 	@mkdir -p $(@D)
 	$(VARIANT_CC) $(VARIANT_CFLAGS) -c $< -o $@
 
-$(OUT)/%: tests/c/%.c $(CORE_OBJECTS) $(SHARED_OBJECTS) $(HEADERS)
+$(OUT)/%: %.c $(CORE_OBJECTS) $(SHARED_OBJECTS) $(HEADERS)
 	@mkdir -p $(@D)
 	$(VARIANT_CC) $(VARIANT_CFLAGS) $< $(SHARED_OBJECTS) $(CORE_OBJECTS) -o $@
 
 # The core of these calls shmc_failpoint() before each of its stores (atomics.h).
-FAILING_OBJECTS := $(patsubst csrc/%.c,$(OUT)/failing/%.o,$(CORE))
+FAILING_OBJECTS := $(patsubst %.c,$(OUT)/failing/%.o,$(notdir $(CORE)))
 
-$(OUT)/failing/%.o: csrc/%.c $(HEADERS)
+$(OUT)/failing/%.o: %.c $(HEADERS)
 	@mkdir -p $(@D)
 	$(VARIANT_CC) $(VARIANT_CFLAGS) -DSHMC_FAILPOINTS -c $< -o $@
 
-$(OUT)/test_failpoints $(OUT)/test_queue_failpoints: $(OUT)/%: tests/c/%.c tests/c/core_fixture.c $(FAILING_OBJECTS) $(HEADERS)
+$(OUT)/test_failpoints $(OUT)/test_queue_failpoints: $(OUT)/%: %.c tests/c/support/core_fixture.c $(FAILING_OBJECTS) $(HEADERS)
 	@mkdir -p $(@D)
 	$(VARIANT_CC) $(VARIANT_CFLAGS) -DSHMC_FAILPOINTS $(filter %.c,$^) $(FAILING_OBJECTS) -o $@
 
 c-binaries: $(addprefix $(OUT)/,$(C_TESTS))
 
-c-test: c-binaries ## the C tests of one VARIANT: unit, then stress
+c-test: c-binaries ## the C tests of one VARIANT: unit, then stress; TEST=test_ring for one
 	@passed=0; failed=0; \
 	for name in $(C_TESTS); do \
 	    echo "== $(VARIANT) $$name"; \
@@ -114,7 +120,7 @@ lint: $(STAMP) ## ruff, mypy, and the C warnings of gcc and clang as errors
 	$(MAKE) --no-print-directory c-lint
 
 PY_INCLUDE = $(shell $(PY) -c 'import sysconfig; print(sysconfig.get_path("include"))')
-TEST_SOURCES := $(wildcard tests/c/*.c tests/fuzz/*.c)
+TEST_SOURCES := $(wildcard tests/c/*/*.c tests/fuzz/*.c)
 
 c-lint:
 	gcc $(CFLAGS_ALL) -O2 -fsyntax-only $(CORE) $(TEST_SOURCES)
@@ -144,18 +150,18 @@ FUZZ_FLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-s
 FUZZ := build/fuzz
 
 FUZZERS := json data seats queue
-FUZZ_OBJECTS := $(patsubst csrc/%.c,$(FUZZ)/core/%.o,$(CORE)) $(FUZZ)/core_fixture.o
+FUZZ_OBJECTS := $(patsubst %.c,$(FUZZ)/core/%.o,$(notdir $(CORE))) $(FUZZ)/core_fixture.o
 FUZZ_MAX_json := 16384
 FUZZ_MAX_data := 1024
 FUZZ_MAX_seats := 4096
 FUZZ_MAX_queue := 2048
 FUZZ_DICT_json := -dict=tests/fuzz/json.dict
 
-$(FUZZ)/core/%.o: csrc/%.c $(HEADERS)
+$(FUZZ)/core/%.o: %.c $(HEADERS)
 	@mkdir -p $(@D)
 	clang $(CFLAGS_ALL) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -c $< -o $@
 
-$(FUZZ)/core_fixture.o: tests/c/core_fixture.c $(HEADERS)
+$(FUZZ)/core_fixture.o: tests/c/support/core_fixture.c $(HEADERS)
 	@mkdir -p $(@D)
 	clang $(CFLAGS_ALL) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -c $< -o $@
 
@@ -178,28 +184,71 @@ CHAOS ?= --seconds 600 --writes 200000
 SOAK ?= --watches 1000 --seconds 300
 
 chaos: build ## `shmcache run` under faults, kills and writes: 10 minutes; SEED=, CHAOS="--seconds 60"
-	$(PY) tests/process/chaos.py $(CHAOS)
+	$(RUN_CAMPAIGN)/chaos.py $(CHAOS)
+
+consistency: build ## consistent reads against a checker of histories; SEED=, CONSISTENCY="--operations 1000000"
+	$(RUN_CAMPAIGN)/consistency.py $(CONSISTENCY)
 
 soak: build ## 1,000 watches of `shmcache serve` under kills: 5 minutes; SEED=, SOAK="--watches 100"
-	$(PY) tests/process/serve_soak.py $(SOAK)
+	$(RUN_CAMPAIGN)/serve_soak.py $(SOAK)
 
 FUZZED ?= --seconds 600
 
 serve-fuzz: build ## `shmcache serve` asked nonsense over sockets: 10 minutes; SEED=, FUZZED="--seconds 60"
-	$(PY) tests/process/serve_fuzz.py $(FUZZED)
+	$(RUN_CAMPAIGN)/serve_fuzz.py $(FUZZED)
 
-CAMPAIGN ?= --keys 100000 --seconds 300
+HOSTILE ?= --connections 4096 --seconds 60
 
-queue-campaign: build ## 100,000 keys through a queue whose workers are killed; SEED=, CAMPAIGN="--seconds 60"
-	$(PY) tests/process/queue_campaign.py $(CAMPAIGN)
+hostile: build ## `shmcache serve` under slow and greedy clients: an hour; HOSTILE="--connections 500 --seconds 5"
+	PYTHONPATH=tests/support $(PY) tests/campaigns/serve_hostile.py $(HOSTILE)
+
+CAMPAIGN ?= --keys 1000000 --seconds 300
+
+etcd-campaign: build ## members of an etcd cluster die and freeze under a cache; SEED=, CAMPAIGN="--seconds 60"
+	$(RUN_CAMPAIGN)/etcd_campaign.py $(CAMPAIGN)
+
+queue-campaign: build ## a million keys through a queue whose workers are killed; SEED=, CAMPAIGN="--seconds 60"
+	$(RUN_CAMPAIGN)/queue_campaign.py $(CAMPAIGN)
+
+MODELS ?= --rounds 3
+# Each version has its own models; kubernetes is the only one with several that differ.
+MODEL_VERSIONS := kubernetes==35.* kubernetes==36.* kubernetes==37.* kubernetes_asyncio==35.* kubernetes_asyncio==36.*
+
+models: build ## model views against each version of each client library, in environments of their own; SEED=
+	for version in $(MODEL_VERSIONS); do \
+	    at=build/models/$$version; \
+	    test -x $$at/bin/python || $(PY) -m venv $$at || exit 1; \
+	    $$at/bin/python -m pip install -q "$$version" cffi posix_ipc || exit 1; \
+	    PYTHONPATH=.:tests/support $$at/bin/python tests/campaigns/models.py $${version%%=*} $(MODELS) || exit 1; \
+	done
+	for library in kubernetes.aio lightkube; do \
+	    $(RUN_CAMPAIGN)/models.py $$library $(MODELS) || exit 1; \
+	done
 
 KILLS ?= --kills 2000
 
 kills: build ## writers and readers killed and stopped at random instants under load; SEED=, KILLS="--kills 200"
-	cd tests/process && PYTHONPATH=../.. $(abspath $(PY)) kills.py $(KILLS)
+	$(RUN_CAMPAIGN)/kills.py $(KILLS)
+
+PY_MUTANTS ?= --count 60 shmcache/protocol
+MAPPED ?= tests/unit tests/conformance tests/peers tests/model tests/process
+MAP := build/mutation.map
+
+$(MAP): | build
+	rm -rf build/mapped && mkdir -p build/mapped
+	tar -cf - --exclude=./.git --exclude='./.venv*' --exclude=./build . | tar -C build/mapped -xf -
+	cd build/mapped && PYTHONPATH=. $(abspath $(PY)) tests/campaigns/mutation_map.py $(abspath $@) $(MAPPED)
+
+py-mutants: $(MAP) ## a sample of mutants of the Python side against their tests; SEED=, PY_MUTANTS="--count 500 shmcache"
+	$(PY) tests/campaigns/mutation.py $(PY_MUTANTS) --map $(abspath $(MAP))
+
+MATRIX ?= --count 500
+
+kubectl-matrix: build ## kubectl next to `shmcache get` and `shmcache serve`: 4 minutes; SEED=, MATRIX="--count 50"
+	$(RUN_CAMPAIGN)/kubectl_matrix.py $(MATRIX)
 
 memory-limit: build ## a writer in a cgroup of its own, up to its limit and beyond: needs root
-	cd tests/process && PYTHONPATH=../.. $(abspath $(PY)) memory_limit.py
+	$(RUN_CAMPAIGN)/memory_limit.py
 
 bench: build ## the figures of benchmarks/README.md
 	$(PY) -m pip install -q -e '.[bench]'
@@ -208,8 +257,16 @@ bench: build ## the figures of benchmarks/README.md
 packages: $(STAMP) ## sdist and manylinux wheel in dist/, installed and used where there is no compiler
 	$(PY) tests/packages/check.py dist
 
+FUTURE ?= 3.14 3.15
+
+future: ## unit and model tests on newer Pythons, in a tree of Debian's sid: needs root, debootstrap; FUTURE=3.15
+	tests/packages/future.sh $(FUTURE)
+
 demo: build ## an API server, one reflector, four workers, a live table
 	$(PY) -m shmcache demo
 
 clean:
 	rm -rf build dist *.egg-info shmcache/*.so shmcache/_core.c
+
+site: $(STAMP) ## the documentation as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet

@@ -1,10 +1,10 @@
-"""What every benchmark needs: fair timing, rows with a verdict, and the machine they ran on.
+"""Shared by all benchmarks: fair timing, rows with a verdict, and a description of the machine.
 
-Two things that are compared are timed in turns, round by round, and the ratio is the median of
-the rounds' ratios: what disturbs a shared machine then disturbs both. Each loop runs once untimed
-before it is timed, so that it finds the caches as it left them itself. The empty loop is timed in
-every round too, subtracted, and shown. The garbage collector is off while a loop runs. What runs
-in one thread is measured in that thread's CPU time: the slices of others do not count.
+Two compared things are timed in turns, round by round, and the ratio is the median of the rounds'
+ratios: a disturbance of a shared machine then hits both. Each loop runs once untimed before it is
+timed, so that it finds the caches as it left them itself. The empty loop is timed in every round
+too, subtracted, and shown. The garbage collector is off while a loop runs. Work of one thread is
+measured in that thread's CPU time: the slices of others do not count.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PACKAGES = ("shmcache", "orjson", "lmdb", "pyzmq", "iceoryx2", "urllib3", "kuber
             "kr8s")  # fmt: skip
 
 Loop = Callable[[Any], object]
-"""A timed loop: is given what its `setup` returned, and runs `number` operations."""
+"""A timed loop: takes the result of its `setup`, and runs `number` operations."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Timing:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of a table: a question, our answer, the peer's, and what was asked for."""
+    """One line of a table: a question, our answer, the peer's, and the target."""
 
     question: str
     ours: str
@@ -58,7 +58,7 @@ class Row:
     must: str = ""
     met: bool | None = None
     note: str = ""
-    data: dict[str, Any] | None = None  # numbers behind it, for pictures
+    data: dict[str, Any] | None = None  # the numbers for pictures
 
     @property
     def verdict(self) -> str:
@@ -69,7 +69,7 @@ NOT_ASKED = "not asked in a quick run"
 
 
 def not_asked(*questions: str) -> list[Row]:
-    """Rows that say so."""
+    """Rows that mark these questions as not asked."""
     return [Row(question=question, ours="", peer=NOT_ASKED) for question in questions]
 
 
@@ -82,7 +82,7 @@ def at_least(limit: float, ratio: float) -> dict[str, Any]:
 
 
 def _limit(limit: float) -> str:
-    """A small one as a fraction: 1/45 says more than 0.0222."""
+    """A small limit as a fraction: 1/45 is clearer than 0.0222."""
     parts = round(1 / limit)
     return f"1/{parts}" if parts > 3 and abs(limit * parts - 1) < 1e-9 else show(limit)
 
@@ -108,7 +108,7 @@ def measure(
     try:
         for turn in range(rounds + 1):
             for name, (loop, setup) in loops.items():
-                loop(setup())  # untimed: what the others left in the caches is not our question
+                loop(setup())  # untimed: the caches as the others left them are not our question
                 given = setup()
                 start = time.thread_time_ns()
                 loop(given)
@@ -127,7 +127,7 @@ def measure(
 
 
 def timing(rounds: Sequence[float], empty: float = 0.0) -> Timing:
-    """The middle of the rounds and the range of their middle half."""
+    """The median of the rounds and the range of their middle half."""
     ordered = sorted(rounds)
     quarter = len(ordered) // 4
     return Timing(
@@ -150,7 +150,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def show(value: float) -> str:
-    """Three digits that count, and never an exponent."""
+    """Three significant digits, and never an exponent."""
     if abs(value) >= 999.5:
         return f"{value:,.0f}"
     if abs(value) < 1e-4:
@@ -179,7 +179,7 @@ def show_bytes(size: float) -> str:
 def private_bytes() -> int:
     """Memory that only this process pays for: its private pages and its page tables.
 
-    Pages of shared mappings are left out whoever else maps them; they are the cache's.
+    Pages of shared mappings are left out even if no other process maps them; they are the cache's.
     """
     total = 0
     private = False
@@ -196,7 +196,7 @@ def private_bytes() -> int:
 
 
 def machine() -> dict[str, str]:
-    """What a reader needs to compare these numbers with others."""
+    """The facts that a reader needs to compare these numbers with others."""
     cpu = platform.processor() or platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -221,9 +221,16 @@ def machine() -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The commit that was measured; says so when the code was not quite that."""
+    """The measured commit, with a note if the code differed from it."""
     commit = _git("rev-parse", "--short", "HEAD")
-    code = ("shmcache", "csrc", "benchmarks/*.py", "benchmarks/peers")
+    code = (
+        "shmcache",
+        "csrc",
+        "benchmarks/*.py",
+        "benchmarks/questions",
+        "benchmarks/scenes",
+        "benchmarks/peers",
+    )
     return f"{commit} with changes" if _git("status", "--porcelain", "--", *code) else commit
 
 
@@ -238,7 +245,7 @@ HEADS = ("question", "ours", "peer", "ratio", "must reach", "verdict", "notes")
 
 
 def table(rows: Sequence[Row], *, padded: bool = False) -> str:
-    """The rows as a Markdown table; padded it can be read on a terminal, too."""
+    """The rows as a Markdown table; padded, it is also readable on a terminal."""
     cells = [
         (row.question, row.ours, row.peer, "" if row.ratio is None else show(row.ratio), row.must,
          row.verdict, row.note)

@@ -5,12 +5,12 @@
     python -m benchmarks.run --quick         everything smaller, in two minutes
 
 The answers are merged into benchmarks/results.json after each question, and the tables and pictures
-of benchmarks/README.md are made from that file at the end (`python -m benchmarks.tables` does only
-this). A question that fails, or that is stopped because it takes far longer than it may, says so in
-its table, keeps the answer it had, and stops nothing else. A quick answer never replaces a full one
-unless --replace says so; with --out everything is written elsewhere, from nothing. A quick run asks
-two questions at a time where neither is about time between processes. With --baseline ratios are
-compared with those of an earlier results.json: 1 if one is 10 % worse.
+of benchmarks/README.md are made from that file at the end (`python -m benchmarks.report.tables`
+does only that). A question that fails, or that runs far over its time and is stopped, is marked in
+its table, keeps its earlier answer, and does not stop the others. A quick answer never replaces a
+full one unless --replace is given; with --out everything is written elsewhere. A quick run asks two
+questions at a time if neither is about time between processes. With --baseline ratios are compared
+with those of an earlier results.json: status 1 if one is 10 % worse.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import IO
 
-from benchmarks import harness, objects, tables
-from benchmarks.tables import Answer, Results
+from benchmarks import harness
+from benchmarks.report import tables
+from benchmarks.report.tables import Answer, Results
+from benchmarks.scenes import objects
 
 QUESTIONS = {
     # name: seconds that a quick answer and a full one may take on two idle cores
@@ -43,6 +45,7 @@ QUESTIONS = {
     "stopped": (3, 120),
     "creep": (3, 180),
     "pauses": (3, 30),
+    "scribbling": (6, 600),
     "wake": (10, 90),
     "ring": (12, 120),
     "contention": (5, 30),
@@ -51,25 +54,32 @@ QUESTIONS = {
     "reflector": (16, 240),
     "handlers": (8, 60),
     "queue": (7, 60),
+    "queue_sizes": (20, 240),
+    "controller_sizes": (60, 240),
+    "idle": (60, 240),
     "controllers": (4, 90),
+    "consistent": (30, 120),
     "serve": (5, 60),
     "serve_watch": (5, 90),
+    "ui": (15, 60),
+    "models": (15, 90),
+    "etcd": (25, 240),
     "web": (10, 120),
     "commands": (7, 180),
     "takeover": (4, 180),
     "growth": (4, 120),
     "defence": (10, 60),  # and half a minute for its build, the first time
 }
-BESIDE = (
+IN_PAIRS = (
     "footprint", "reads", "writes", "kinds", "indexing", "events", "memory", "stopped", "creep",
     "pauses", "framing", "selecting", "takeover", "growth", "defence",
 )  # fmt: skip
-"""What a quick run asks two at a time: it counts bytes, or the CPU time of one thread, in turns."""
+"""A quick run asks these two at a time: they count bytes, or the CPU time of one thread."""
 AT_ONCE = 2
 OVERDUE = 4
 """Times the seconds it may take: then a question is stopped; a busy machine is slow, not stuck."""
 PATIENCE_S = 120
-"""That much in any case: the start of ten processes takes long where eight others want the core."""
+"""At least so many: the start of ten processes takes long while eight others use the core."""
 UNWIND_S = 20.0
 LOOK_S = 0.1
 WORSE = 1.10
@@ -103,7 +113,7 @@ def main() -> int:
 
 
 def _leave(_signal: int, _frame: object) -> None:
-    """The question that is asked goes, too, and what was answered is kept."""
+    """Ends the current question, too, and keeps the answers so far."""
     sys.exit(128 + signal.SIGTERM)
 
 
@@ -121,15 +131,15 @@ def _options() -> argparse.Namespace:
 
 @contextlib.contextmanager
 def _corpora() -> Iterator[None]:
-    """Objects that one question has made are read by the next one."""
+    """Later questions read objects that an earlier one has made."""
     with tempfile.TemporaryDirectory(prefix="bench-corpora-") as place:
         os.environ[objects.KEPT] = place
         yield
 
 
 def _answers(asked: list[str], *, quick: bool) -> Generator[tuple[str, Answer]]:
-    """Each question with its answer; with `failed` in it, and no rows, if there is none."""
-    waiting = sorted(asked, key=lambda question: question not in BESIDE) if quick else asked
+    """Each question with its answer; a failed one has `failed` in it, and no rows."""
+    waiting = sorted(asked, key=lambda question: question not in IN_PAIRS) if quick else asked
     running: list[Asked] = []
     try:
         while waiting or running:
@@ -146,11 +156,11 @@ def _answers(asked: list[str], *, quick: bool) -> Generator[tuple[str, Answer]]:
 
 
 def _fits(question: str, running: list[Asked], *, quick: bool) -> bool:
-    """Whether it may be asked now, beside those that are."""
+    """Whether it may be asked now, next to the running ones."""
     if not running or not quick:
         return not running
-    beside = all(each in BESIDE for each in (question, running[0].question))
-    return beside and len(running) < AT_ONCE
+    fit = all(each in IN_PAIRS for each in (question, running[0].question))
+    return fit and len(running) < AT_ONCE
 
 
 class Asked:
@@ -162,7 +172,7 @@ class Asked:
         self._quick = quick
         self._may = QUESTIONS[question][0 if quick else 1]
         self._place = tempfile.TemporaryDirectory(prefix="bench-")
-        command = [sys.executable, "-m", f"benchmarks.{question}", "--json", self._found]
+        command = [sys.executable, "-m", f"benchmarks.questions.{question}", "--json", self._found]
         self.ran = Ran(
             [*command, "--quick"] if quick else command, max(self._may * OVERDUE, PATIENCE_S)
         )
@@ -172,7 +182,7 @@ class Asked:
         return f"{self._place.name}/answer.json"
 
     def answer(self) -> Answer:
-        """When it has ended: what it found, or why there is nothing."""
+        """Its answer at its end, or the reason why it has none."""
         reason = self.ran.close()
         print(f"\n== {self.question}\n{self.ran.said}".rstrip(), flush=True)
         seconds = round(self.ran.seconds, 1)
@@ -192,7 +202,7 @@ class Asked:
 
 
 class Ran:
-    """A process that is given so many seconds; what it says is shown when it has ended."""
+    """A process with a time limit; its output is shown when it has ended."""
 
     def __init__(self, command: list[str], seconds: float) -> None:
         self._allowed = seconds
@@ -210,7 +220,7 @@ class Ran:
         return late or self._process.poll() is not None
 
     def close(self) -> str:
-        """Ends it, and what it has started, if need be; why it did not end well, or ""."""
+        """Ends it and all that it started; returns the reason of a failure, or ""."""
         self.seconds = time.monotonic() - self._began
         status = self._process.poll()
         _end(self._process)
@@ -231,7 +241,7 @@ def _text(file: IO[str]) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Asks it first, so that it takes its files along; then nothing of its session is left."""
+    """Interrupts it first, so that it removes its files; then nothing of its session is left."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""What does not depend on a machine's mood: bytes per object, and instructions per operation.
+"""Figures that do not depend on a machine's mood: bytes per object, and instructions per operation.
 
 Bytes are the writer's own accounts of 2,000 pods of the corpus. Instructions are counted by
 valgrind (callgrind) in a whole interpreter that fills a cache and then does one operation many
@@ -7,8 +7,8 @@ times, less the same without; Python's hashes are fixed. Both repeat to about on
     python -m benchmarks.stable            compares with benchmarks/baseline.json; 1 if 10 % worse
     python -m benchmarks.stable --record   makes today's figures the baseline
 
-Instructions depend on compiler and interpreter: they are compared with those of the same ones, and
-where there are none that is said.
+Instructions depend on compiler and interpreter: they are compared with those of the same ones; a
+message reports that the baseline has none.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def _compared(found: dict[str, Figures], before: dict[str, Figures]) -> list[str]:
-    """Prints every figure beside its baseline; the names of those that got worse."""
+    """Prints every figure next to its baseline; returns the names of those that got worse."""
     worse = []
     for what, figures in found.items():
         if what not in before:
@@ -93,7 +93,7 @@ def _toolchain() -> str:
 
 
 def _bytes() -> Figures:
-    from benchmarks.shared import Corpus, directory, fill, open_writer
+    from benchmarks.scenes.shared import Corpus, directory, fill, open_writer
 
     with directory() as name, open_writer(name) as writer:
         fill(writer, Corpus("pods", PODS).objects())
@@ -132,10 +132,10 @@ def _counted(operation: str) -> int:
 
 
 def _operate(operation: str) -> None:
-    """In the child: everything is prepared whatever is asked, so that it cancels out."""
+    """In the child: everything is prepared for all operations, so that it cancels out."""
     import shmcache
-    from benchmarks import objects
-    from benchmarks.shared import INDICES, RESOURCE, directory, fill
+    from benchmarks.scenes import objects
+    from benchmarks.scenes.shared import INDICES, RESOURCE, directory, fill
 
     pods = list(objects.pods(FILL))
     chosen = [pods[n * 7 % FILL] for n in range(TIMES)]
@@ -159,8 +159,8 @@ def _do(
     chosen: list[dict[str, Any]],
     changes: dict[str, list[dict[str, Any]]],
 ) -> None:
-    from benchmarks.objects import key_of, version_of
-    from benchmarks.shared import RESOURCE
+    from benchmarks.scenes.objects import key_of, version_of
+    from benchmarks.scenes.shared import RESOURCE
 
     keys = [key_of(pod) for pod in chosen]
     rounds = range(OPERATIONS.get(operation, 0) // TIMES)

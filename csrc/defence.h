@@ -1,12 +1,14 @@
 /*
- * defence.h - what guards a reader against bytes it cannot trust, removable to learn its price.
+ * defence.h - the checks that guard a reader against untrusted bytes, removable to measure their
+ * cost.
  *
  *   SHMC_DEFENDED(condition)   the condition; true in a build with -DSHMC_NO_DEFENCE
  *
- * It stands around the rules V1, V2 and V3 of value.h: one relaxed load for each word, offsets and
- * lengths that are checked before they are followed, and the look at the floor after reading. Without
- * them a reader believes whatever stands in DATA, and that nobody uses it again meanwhile. Such a
- * build is made by benchmarks/defence.py, for itself, and says so: `shmcache._hot.defended`.
+ * It wraps the rules VALUE1, VALUE2 and VALUE3 of value.h: one relaxed load for each word, offsets
+ * and lengths that are checked before they are followed, and the check of the floor after reading.
+ * Without them a reader trusts any bytes in DATA, and assumes that they are not reused meanwhile.
+ * Only benchmarks/questions/defence.py makes such a build, for itself; it can be recognised by
+ * `shmcache._hot.defended`.
  */
 #ifndef SHMC_DEFENCE_H
 #define SHMC_DEFENCE_H

@@ -8,15 +8,15 @@
  *        |             roots[8] | activity[64] | progress[64] | stats   |
  *   4096 +--------------------------------------------------------------+
  *        | ring: slots of 64 bytes, slot n & mask holds delta n         |
- *        |       (behind the slots of the last root: no memory yet)     |
+ *        |       (after the slots of the last root: no memory yet)      |
  *        +--------------------------------------------------------------+ arena_offset
  *        | arena: pages of 16 KiB, each cut into blocks of one size, or |
  *        |        runs of pages for one large block                     |
  *        +--------------------------------------------------------------+ file_size (rises)
- *        | address space only: mapped, no file behind it yet            |
+ *        | address space only: mapped, no file there yet                |
  *        +--------------------------------------------------------------+ max_size
  *
- * What a generation reaches:
+ * Reachable from a generation:
  *
  *   roots[g & 7] --> catalogue --> resource record --> primary tree --> key, value, extra
  *        |                              |-----------> directory    --> key, value (by hash)
@@ -44,8 +44,8 @@
  *        | seat 0: semaphore, interests | display | pins[16]            |
  *        | seat 1 ...                                                   |
  *        +--------------------------------------------------------------+
- *   Seat i is held by an open-file-description lock on byte i of the file. Anybody may truncate the
- *   file: process.c makes it long again, and the writer writes the header and the marks anew.
+ *   Seat i is held by an open-file-description lock on byte i of the file. Any worker may truncate
+ *   the file: process.c makes it long again, and the writer writes the header and the marks again.
  *
  * QUEUE (one file for each named queue: its workers map it read-write, the writer never)
  *
@@ -59,27 +59,28 @@
  *        | slots: word, delay, requeues ... key of up to 56 bytes       |
  *        | long keys: 320 bytes for each slot                           |
  *        +--------------------------------------------------------------+
- *   The file has its full length from the start; memory comes to rings, slots and long keys as
+ *   The file has its full length from the start; memory is added to rings, slots and long keys as
  *   they are needed. Seat i is held as in SEATS; bytes 2048 and 2049 lock feeding and opening.
- *   The word of a slot is what is true of its key, all else can be found again (queue.c).
+ *   The word of a slot is the truth about its key, all else can be rebuilt (queue.c).
  *
  * Invariants (checked by check.c)
- *   I1  a block is never changed between the publication that first reaches it
+ *   LAYOUT1  a block is never changed between the publication that first reaches it
  *       and the moment when no acknowledged pin and no root can lead to it.
- *       Contact blocks are the exception, see I8.
- *   I2  roots[latest & 7].generation == latest, and its catalogue, trees and
+ *       Contact blocks are the exception, see LAYOUT8.
+ *   LAYOUT2  roots[latest & 7].generation == latest, and its catalogue, trees and
  *       window lead only to whole blocks below its high_water.
- *   I3  file_size only rises, and every byte below it has memory behind it, but for what nobody
- *       touches: slots of the ring that no root has counted yet (widen.c).
- *   I4  floor only rises; a block retired at r is overwritten only after floor >= r was
+ *   LAYOUT3  file_size only rises, and every byte below it has memory, except in parts that are not
+ *       touched: slots of the ring that no root has counted yet (widen.c).
+ *   LAYOUT4  floor only rises; a block retired at r is overwritten only after floor >= r was
  *       stored, and after every generation that leads to it has left kept.
- *   I5  tail <= head, head - tail <= slots / 2, and slot n of the window
+ *   LAYOUT5  tail <= head, head - tail <= slots / 2, and slot n of the window
  *       has the stamp n + 1; a root's slots are a power of two, at most ring_slots.
- *   I6  ids of shapes and generations are never used twice in one DATA segment.
- *   I7  reachable bytes + limbo + free = high water - arena_offset.
- *   I8  each resource has one contact block from its declaration to the end of DATA: every
- *       record of the resource names it. It is no part of any generation: its words change
- *       one by one, at any time, and say nothing about each other (K1 of contact.c apart).
+ *   LAYOUT6  ids of shapes and generations are never used twice in one DATA segment.
+ *   LAYOUT7  reachable bytes + limbo + free = high water - arena_offset.
+ *   LAYOUT8  each resource has one contact block from its declaration to the end of DATA: every
+ *       record of the resource names it. It is not part of any generation: its words change
+ *       one by one, at any time, and independently of each other (except CONTACTBLOCK1 of
+ *       contact.c).
  */
 #ifndef SHMC_LAYOUT_H
 #define SHMC_LAYOUT_H
@@ -88,6 +89,10 @@
 #include <stdalign.h>
 
 #include "atomics.h"
+
+#if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "shmcache needs a little-endian processor: short strings and heads are laid out for one"
+#endif
 
 #define SHMC_LAYOUT_VERSION 5u /* part of every segment's name */
 #define SHMC_DATA_MAGIC 0x415441444d434853u  /* "SHCMDATA" */
@@ -130,33 +135,33 @@ static_assert(sizeof(struct shmc_root) == 64, "a root is one cache line");
 static_assert(offsetof(struct shmc_root, slots) == 40, "layout v5");
 
 struct shmc_super {
-    /* Identity and geometry: written before anybody can attach, never changed. */
+    /* Identity and geometry: written before the segment can be attached, never changed. */
     uint64_t magic;
     uint32_t layout_version;
     uint32_t layout_signature; /* folds sizes and limits of this build */
     uint64_t instance;         /* random, names this DATA segment among all */
     uint8_t boot_id[16];
     uint64_t max_size;
-    uint64_t ring_slots; /* there is place for: a power of two */
+    uint64_t ring_slots; /* reserved: a power of two */
     uint64_t arena_offset;
-    /* The writer. Written by it, read by anybody for display; incarnation is also its fence. */
+    /* The writer. Written by it, read by any process for display; incarnation is also its fence. */
     shmc_atomic incarnation; /* bumped by each process that becomes the writer */
     shmc_atomic heartbeat_ns;
     shmc_atomic writer_pid;
-    shmc_atomic next_id; /* ids below it may be in use (I6) */
+    shmc_atomic next_id; /* ids below it may be in use (LAYOUT6) */
     shmc_atomic phase;   /* where the writer is, for tests that kill it: enum shmc_phase */
-    shmc_atomic closed;  /* the writer ended in order, and left it to the next one */
+    shmc_atomic closed;  /* the writer ended in order, and left DATA to the next one */
     shmc_atomic guard[2]; /* the file whose lock is the writer's: device, inode */
-    /* file_size: the bounds of every offset (I3). */
+    /* file_size: the bounds of every offset (LAYOUT3). */
     shmc_atomic file_size;
     uint64_t hash_key; /* of the directories; a copy under another instance keeps it (move.c) */
     shmc_atomic reserved2[6];
     /* latest: the publication itself; alone on its line, every reader watches it. */
     shmc_atomic latest;
-    shmc_atomic over; /* 1: nothing is published here any more, there may be a successor */
+    shmc_atomic over; /* 1: no more publications here, there may be a successor */
     shmc_atomic reserved3[6];
-    /* floor: written in steps, loaded after each value that is read (I4). Generations below it
-     * that a seat still pins, and that stay whole, are named in kept; 0 = an unused place. */
+    /* floor: written in steps, loaded after each value that is read (LAYOUT4). Generations below it
+     * that a seat still pins, and that stay intact, are named in kept; 0 = an unused place. */
     shmc_atomic floor;
     shmc_atomic kept[SHMC_KEPT];
     struct shmc_root roots[SHMC_ROOTS];
@@ -164,8 +169,8 @@ struct shmc_super {
     shmc_atomic activity[SHMC_ACTIVITY];
     /* The same for its state and its version. */
     shmc_atomic progress[SHMC_ACTIVITY];
-    /* What the writer counts (struct shmc_stats, word by word), as of its last tending. For display:
-     * the words say nothing about each other. */
+    /* The writer's counters (struct shmc_stats, word by word), as of its last tending. For display:
+     * the words are independent of each other. */
     shmc_atomic stats[SHMC_STATS];
 };
 static_assert(offsetof(struct shmc_super, incarnation) == 64, "layout v5");
@@ -178,19 +183,19 @@ static_assert(offsetof(struct shmc_super, progress) == 1408, "layout v5");
 static_assert(offsetof(struct shmc_super, stats) == 1920, "layout v5");
 static_assert(sizeof(struct shmc_super) <= SHMC_RING_OFFSET, "the superblock is the first page");
 
-/* What a writer is at. */
+/* The current activity of a writer. */
 enum shmc_phase {
     SHMC_PHASE_IDLE = 0,  /* between batches, or building one that is not published yet */
     SHMC_PHASE_PUBLISH,   /* slots, root, latest */
     SHMC_PHASE_RELEASE,   /* latest is stored: counts, limbo, reuse */
 };
 
-/* What happened to a key. */
+/* The kinds of change to a key. */
 #define SHMC_ADDED 1u
 #define SHMC_MODIFIED 2u
 #define SHMC_DELETED 3u
 #define SHMC_RELIST 4u          /* too many changes to list: take the difference */
-#define SHMC_FLAG_UNKNOWN 1u    /* a deletion that was found, not seen: last state unknown */
+#define SHMC_FLAG_UNKNOWN 1u    /* a deletion that was not observed: last state unknown */
 #define SHMC_FLAG_RECREATED 2u  /* modified, and the new object has another uid */
 
 struct shmc_slot {
@@ -199,16 +204,16 @@ struct shmc_slot {
     shmc_atomic what;       /* resource | kind << 32 | flags << 40 */
     shmc_atomic key;
     shmc_atomic version;
-    shmc_atomic old_value; /* 0 where there is none */
+    shmc_atomic old_value; /* 0 if absent */
     shmc_atomic new_value;
-    shmc_atomic shard; /* hash of the uid, for filtering before anything is decoded */
+    shmc_atomic shard; /* hash of the uid, for filtering before decoding */
 };
 static_assert(sizeof(struct shmc_slot) == 64, "a slot is one cache line");
 
 /* A resource as one generation sees it. Followed by index_count struct shmc_record_index. */
 struct shmc_record {
     uint64_t name;       /* word */
-    uint64_t settings;   /* word: whatever the writer declared, for display and takeover */
+    uint64_t settings;   /* word: as the writer declared them, for display and takeover */
     uint64_t state;      /* enum shmc_state */
     uint64_t version;    /* word: resourceVersion of the whole resource */
     uint64_t generation; /* that last changed it */
@@ -218,12 +223,12 @@ struct shmc_record {
     uint64_t index_count;
     uint64_t reason;     /* word: why it is in its state, in words; "" = none */
     uint64_t since_ns;   /* monotonic: when it came into its state */
-    uint64_t contact;    /* offset of its contact block (I8) */
-    uint64_t unbroken;   /* delta << 16 | how often it was moved: from this delta on the window tells
-                          * whatever happened, as it happened; before it a list, or a RELIST mark,
-                          * told what was there then (which may be nothing new) */
+    uint64_t contact;    /* offset of its contact block (LAYOUT8) */
+    uint64_t unbroken;   /* delta << 16 | how often it was moved: from this delta on the window has
+                          * every change as it happened; before it a list, or a RELIST mark,
+                          * reported the state of that time (which may be nothing new) */
     uint64_t listed;     /* word: the version that the content had at `unbroken` */
-    uint64_t marks;      /* word: how far the parts of its source are; "" = the version says it */
+    uint64_t marks;      /* word: how far the parts of its source are; "" = as the version */
 };
 struct shmc_record_index {
     uint64_t name;     /* word */
@@ -235,7 +240,7 @@ static_assert(sizeof(struct shmc_record) == 120, "layout v5");
 static_assert(sizeof(struct shmc_record_index) == 32, "layout v5");
 
 /*
- * What the writer knows of a resource's source, now (I8). Counters only rise.
+ * The writer's current knowledge of a resource's source (LAYOUT8). Counters only rise.
  *
  *     0 contact_ns | lists | watches | events |
  *    32 bookmarks  | errors | relists | bytes |
@@ -282,24 +287,24 @@ struct shmc_seats_header {
 static_assert(sizeof(struct shmc_seats_header) == 64, "layout v5");
 
 struct shmc_seat {
-    /* The writer looks at this line after each publication. */
+    /* The writer reads this line after each publication. */
     shmc_atomic32 semaphore; /* bit 0: asleep or about to be; the rest counts posts (wake.c) */
     shmc_atomic32 reserved;
-    shmc_atomic interest; /* bit id & 63 of each resource waited for */
+    shmc_atomic interest; /* bit id & 63 of each resource that a sleeper waits for */
     shmc_atomic incarnation;
     shmc_atomic in_use; /* 1 from claim to leave; the lock is the truth */
-    shmc_atomic progress; /* as interest: whose state or version is waited for */
-    shmc_atomic mark; /* the instance of SEATS, by the writer; else somebody wiped this */
+    shmc_atomic progress; /* like interest, for a resource's state or version */
+    shmc_atomic mark; /* the instance of SEATS, by the writer; else the seat was wiped */
     shmc_atomic reserved1[2];
     /* For display only: written by the seat's owner. */
     shmc_atomic pid;
     shmc_atomic claimed_ns;
-    shmc_atomic cursor; /* 1 + the position of its slowest consumer; 0 = it has none */
+    shmc_atomic cursor; /* 1 + the position of its slowest consumer; 0 = no consumer */
     shmc_atomic taken;
     shmc_atomic lapped;
-    shmc_atomic busy; /* consumers that have something to do; the others sleep, or did */
+    shmc_atomic busy; /* consumers that have work to do; the others sleep, or did */
     shmc_atomic reserved2[2];
-    /* Distinct generations that must stay whole; 0 = free. With SHMC_PIN_OPEN: this one and all
+    /* Distinct generations that must stay intact; 0 = free. With SHMC_PIN_OPEN: this one and all
      * younger ones. */
     shmc_atomic pins[SHMC_PINS];
 };
@@ -314,67 +319,92 @@ static_assert(offsetof(struct shmc_seat, pins) == 128, "layout v5");
 
 /* ---- QUEUE ---------------------------------------------------------------------------------- */
 
+/*
+ *      0 +--------------------------------------------------------------+
+ *        | header: identity | hints | lanes                             |
+ *   4096 +--------------------------------------------------------------+
+ *        | seats   | cursors: how far the feeder came in each resource  |
+ *        +--------------------------------------------------------------+
+ *        | steps: state and due time of each 64 slots                   |
+ *        +--------------------------------------------------------------+
+ *        | index: level 0 | 1 | ...  each four times as large as before |  memory when needed
+ *        +--------------------------------------------------------------+
+ *        | rings of tickets, one for each lane                          |  memory when needed
+ *        +--------------------------------------------------------------+
+ *        | slots, in steps of 64                                        |  memory while needed
+ *        +--------------------------------------------------------------+
+ *        | keys that are too long for their slots                       |  memory while needed
+ *        +--------------------------------------------------------------+
+ */
+#define SHMC_QUEUE_LAYOUT 3u
 #define SHMC_QUEUE_SEATS_OFFSET 4096u
-#define SHMC_QUEUE_MAX_SLOTS (UINT64_C(1) << 20)
+#define SHMC_QUEUE_MAX_SLOTS (UINT64_C(1) << 22)
 #define SHMC_QUEUE_LANES 8u
+#define SHMC_QUEUE_LEVELS 5u
 #define SHMC_QUEUE_BUCKET 8u
-#define SHMC_QUEUE_BLOCK 64u
-#define SHMC_QUEUE_CURSORS 16u
-#define SHMC_QUEUE_SHORT 56u /* bytes of a key that stands in its slot */
+#define SHMC_QUEUE_STEP 64u
+#define SHMC_QUEUE_CURSORS 1024u
+#define SHMC_QUEUE_SHORT 56u /* bytes of a key that fits into its slot */
 #define SHMC_QUEUE_KEY_MAX 320u
 #define SHMC_QUEUE_FEED_BYTE 2048u
 #define SHMC_QUEUE_OPEN_BYTE 2049u
-#define SHMC_QUEUE_OWNER_BYTE (UINT64_C(1) << 32) /* + seat << 15 | incarnation: who lives */
+#define SHMC_QUEUE_OWNER_BYTE (UINT64_C(1) << 32) /* + seat << 15 | incarnation */
 
 struct shmc_queue_lane {
     alignas(64) shmc_atomic head; /* the next ticket to be taken */
     alignas(64) shmc_atomic tail; /* the next ticket to be written */
 };
 
-/* How far a feeder came in one resource. Written by who holds the feeder's lock; position last. */
+/* A feeder's progress in one resource. Written under the feeder's lock; position last. */
 struct shmc_queue_cursor {
     shmc_atomic resource; /* hash of its name; 0 = free */
-    shmc_atomic instance; /* of the DATA that position is of */
+    shmc_atomic instance; /* of the DATA that position belongs to */
     shmc_atomic rebuilds; /* of the queue, when all of the resource was in it; + 1 */
     shmc_atomic position; /* all deltas before it were added */
 };
 
 struct shmc_queue_header {
-    /* Identity and geometry: written before anybody can open it, never changed. */
+    /* Identity and geometry: written before the file can be opened, never changed. */
     uint64_t magic;
     uint32_t layout_version;
     uint32_t layout_signature;
     uint64_t instance;
     uint64_t slot_count; /* a power of two */
     uint64_t seat_count;
-    uint64_t seed; /* of the hash of keys */
-    uint64_t reserved1[2];
+    uint64_t seed;       /* of the hash of keys */
+    uint64_t ring_count; /* tickets of a lane; a power of two */
+    shmc_atomic levels;  /* of the index, that have memory; only rises */
     /* Rarely changed. */
-    shmc_atomic shutdown; /* 1: no more keys; 2: and somebody waits for the last to be done */
-    shmc_atomic rebuilds; /* how often keys were found spoilt, and all were made dirty */
-    shmc_atomic corrupt;  /* somebody met what cannot be: the next sweep rebuilds */
-    shmc_atomic missing;  /* a ticket could not be written: the next sweep does */
-    shmc_atomic swept_ns; /* when the seats were looked at last, and the slots */
+    shmc_atomic shutdown; /* SHUT(drain) of queue.h: no more keys; else none */
+    shmc_atomic rebuilds; /* how often keys were found damaged, and all were made dirty */
+    shmc_atomic corrupt;  /* a worker met damage: the next sweep rebuilds */
+    shmc_atomic missing;  /* a ticket could not be written: the next sweep writes it */
+    shmc_atomic swept_ns; /* when the last sweep of the seats began, and the last scan of the slots */
     shmc_atomic scanned_ns;
-    shmc_atomic drift;    /* of queued, as the last scan found it */
-    shmc_atomic32 room;   /* counts what makes room */
-    shmc_atomic32 crowd;  /* somebody waits for room */
+    shmc_atomic spilled;  /* lanes with keys that have no ticket yet, a bit for each */
+    shmc_atomic32 room;   /* counts events that make room */
+    shmc_atomic32 crowd;  /* a process waits for room */
     /* Changed with keys. */
     alignas(64) shmc_atomic queued; /* keys that wait to be handed out */
-    /* By who adds a new key: no worker looks here for each key. */
-    alignas(64) shmc_atomic hand; /* where the next used slot is looked for */
-    shmc_atomic bucket_ns;        /* until when the token bucket of all keys is spoken for */
-    shmc_atomic fresh;            /* slots from here on were never used */
-    shmc_atomic32 quiet;          /* counts keys done during a shutdown */
-    shmc_atomic32 reserved2;
+    /* Written when a new key is added: no worker reads this for each key. */
+    alignas(64) shmc_atomic hand; /* where the search for an idle slot continues */
+    shmc_atomic bucket_ns;        /* until when the token bucket of all keys is reserved */
+    shmc_atomic fresh;            /* the next unused slot of a step; at its end: another step */
+    shmc_atomic refill;           /* slots up to here were searched for spilled keys */
+    shmc_atomic drift;            /* of queued, as the last scan found it */
+    shmc_atomic took_ns;          /* how long the last scan took */
+    shmc_atomic steps;            /* from here on no step was ever used; only rises */
+    shmc_atomic gone;             /* steps before this one usually have memory */
     alignas(64) shmc_atomic next_due; /* no key is due before; in ns, UINT64_MAX = none */
-    shmc_atomic keeper;               /* the seat + 1 that wakes for it; 0 = none */
-    shmc_atomic coming;   /* {time, seat} of who was rung for, or is the reserve; 0 = nobody */
-    shmc_atomic spinning; /* of who looks for tickets all the time */
+    shmc_atomic keeper;               /* the seat + 1 that wakes for it; 0 = no seat */
+    shmc_atomic coming;   /* {time, seat} of a worker that was rung, or is the reserve; 0 = none */
+    shmc_atomic spinning; /* of the worker that polls for tickets */
+    shmc_atomic floor;    /* {version, life} that no slot without memory had reached */
+    shmc_atomic32 quiet;  /* counts keys done during a shutdown */
+    shmc_atomic32 reserved2;
     alignas(64) shmc_atomic priorities[SHMC_QUEUE_LANES]; /* + 2^32; 0 = a free lane */
     shmc_atomic sleeping[SHMC_MAX_SEATS / 64];            /* a bit for each seat */
     struct shmc_queue_lane lanes[SHMC_QUEUE_LANES];
-    struct shmc_queue_cursor cursors[SHMC_QUEUE_CURSORS];
 };
 static_assert(offsetof(struct shmc_queue_header, shutdown) == 64, "layout v5");
 static_assert(offsetof(struct shmc_queue_header, queued) == 128, "layout v5");
@@ -391,7 +421,7 @@ struct shmc_queue_seat {
     shmc_atomic pid;
     shmc_atomic claimed_ns;
     shmc_atomic reserved1[3];
-    /* For display; of all who ever sat here. */
+    /* For display; of all workers that ever sat here. */
     shmc_atomic counters[16];
 };
 static_assert(sizeof(struct shmc_queue_seat) == 192, "layout v5");
@@ -404,7 +434,7 @@ struct shmc_queue_slot {
     shmc_atomic word;     /* {state, lane, seat, incarnation, version}: queue.h */
     shmc_atomic delay;    /* {time, lane, firing, life}; another life's = none */
     shmc_atomic requeues; /* {count, life} */
-    shmc_atomic life;     /* which of the keys that had this slot; changed by who claims it */
+    shmc_atomic life;     /* number of the slot's present key; changed by a claim */
     shmc_atomic hash;
     shmc_atomic length;   /* of the key, in bytes */
     shmc_atomic ticket;   /* {position, lane} written last */
@@ -414,9 +444,16 @@ struct shmc_queue_slot {
 };
 static_assert(sizeof(struct shmc_queue_slot) == 128, "layout v5");
 
+/* Facts about 64 slots that are known without reading them: they may have no memory. */
+struct shmc_queue_step {
+    shmc_atomic state; /* GONE, THERE, or OWNED by a seat: queue.h */
+    shmc_atomic due;   /* no key in it is due before; in ns, UINT64_MAX = none */
+};
+static_assert(sizeof(struct shmc_queue_step) == 16, "queue layout 3");
+
 #define SHMC_QUEUE_SIGNATURE                                                                      \
     ((uint32_t)(sizeof(struct shmc_queue_header) + sizeof(struct shmc_queue_seat) * 3 +            \
                 sizeof(struct shmc_queue_slot) * 5 + SHMC_QUEUE_KEY_MAX * 7 +                     \
-                SHMC_QUEUE_BUCKET * 11 + SHMC_QUEUE_BLOCK * 13))
+                SHMC_QUEUE_BUCKET * 11 + SHMC_QUEUE_STEP * 13 + SHMC_QUEUE_LAYOUT * 17))
 
 #endif

@@ -1,69 +1,78 @@
 /*
  * mutants.h - essential steps of the protocols, removable in a test build.
  *
- * A test that was never seen to fail proves little. Each step below can be taken out
- * with -DSHMC_MUTANT_<name>; the test named beside it must then turn red. Without such
+ * A test that was never seen to fail proves little. Each step below can be removed
+ * with -DSHMC_MUTANT_<name>; the test listed with it must then turn red. Without such
  * a flag the macros are the plain code.
  *
  *   SHMC_UNLESS(NAME, statement)    the statement, unless its mutant is built
  *   SHMC_CHECKED(NAME, condition)   the condition, or true if its mutant is built
  *
  *   NO_READER_FENCE  full fence after storing a pin or announcing sleep
- *   NO_WRITER_FENCE  full fence between a publication and looking at SEATS
- *   NO_STAMP_CHECK   second look at a slot's stamp
+ *   NO_WRITER_FENCE  full fence between a publication and scanning SEATS
+ *   NO_STAMP_CHECK   second check of a slot's stamp
  *   NO_ROOT_CHECK    latest < g + 7 after a root slot was copied
  *   NO_RETIRE_WAIT   retired blocks wait for the pins that may lead to them
- *   NO_EXACT_WAIT    for all pins below the retire generation, the one before it included
+ *   NO_EXACT_WAIT    for all pins below the retire generation, including the one just before it
  *   NO_BIRTH_WAIT    as long as one of these pins is not older than the block
- *   NO_EXACT_BIRTH   the pin of its birth among them
- *   NO_BIRTH_SHIFT   births are counted anew before their bits are used up
+ *   NO_EXACT_BIRTH   including the pin of its birth
+ *   NO_BIRTH_SHIFT   births are renumbered before their bits are used up
  *   NO_FLOOR_RAISE   the floor rises before a block is used again
- *   NO_KEEP          a pin below the floor that counts stands in kept
- *   NO_LET_GO        and leaves it before what it needed is used again
- *   NO_PIN_OPEN      a slot of a seat that younger generations share says so
- *   NO_FLOOR_CHECK   the floor is looked at after a value was copied
- *   NO_UNDO          an aborted batch gives back what it took
+ *   NO_LIMBO_STEP    one call visits a bounded number of blocks
+ *   NO_REAP_STEP     one call tries a bounded number of locks of seats
+ *   NO_KEEP          a pin below the floor that counts is in kept
+ *   NO_LET_GO        and leaves it before the blocks that it needed are used again
+ *   NO_PIN_OPEN      a slot of a seat that younger generations share is marked as open
+ *   NO_FLOOR_CHECK   the floor is checked after a value was copied
+ *   NO_UNDO          an aborted batch gives back everything it took
  *   NO_TABLE_REMOVE  a value whose count falls to zero leaves the table of equals
- *   NO_FORGET_NOTE   a block that the table of equals forgets says so
- *   NO_FORGET_START  and forgets in an order in which all find their place again
- *   NO_NEW_KEPT      what came since it last forgot stays in the table of equals
- *   NO_KEEP_EQUAL    an object that is as before under other words changes nothing
- *   NO_SIGN_CHECK    members whose texts may be equal are all looked at
- *   NO_PATH_FORGET   an insertion or a deletion ends what the last look-up knew of the tree
+ *   NO_FORGET_NOTE   a block that the table of equals forgets is marked
+ *   NO_FORGET_START  and it forgets in an order in which all remaining entries find a place
+ *   NO_NEW_KEPT      entries added since it last forgot stay in the table of equals
+ *   NO_KEEP_EQUAL    an object that is equal under other words changes nothing
+ *   NO_SIGN_CHECK    members whose texts may be equal are all compared
+ *   NO_PATH_FORGET   an insertion or a deletion discards the last look-up's path in the tree
  *   NO_SLOT_COUNT    a slot of the window counts the words that it names
- *   NO_TAIL_DROP     and lets go of them when the window has passed it
- *   NO_RING_BOUND    what is no word any more is not followed into the ring, which may have no memory
+ *   NO_TAIL_DROP     and releases them when the window has passed it
+ *   NO_RING_BOUND    an invalid word is not followed into the ring, which may have no memory
  *   NO_WIDEN_COPY    a wider ring has the deltas of the window where they belong in it
  *   NO_WIDEN_PLACES  and new ones take no place of the window that is still published
- *   NO_ANNOUNCE      a sleeper says that it sleeps
- *   NO_RECHECK       and looks once more before it does
+ *   NO_ANNOUNCE      a sleeper announces that it sleeps
+ *   NO_RECHECK       and checks once more before it does
  *   NO_POST_COUNT    a post changes the word that a sleeper is about to wait on for good
- *   NO_BLOCK_ESCAPES a stored string that JSON escapes is never compared with text as it stands
+ *   NO_BLOCK_ESCAPES a stored string that JSON escapes is never compared with raw text
  *   NO_KEY_ESCAPES   nor is a stored key of a few bytes
- *   NO_SEEN_BIRTH    a text says what it said only while the block that it became is there
- *   NO_SEEN_FORGET   or no other block came there in the same generation
- *   NO_SKIM_CARRY    a backslash at the end of a piece takes the meaning of the next one's first byte
+ *   NO_SEEN_BIRTH    a text is recognised only while the block made from it exists
+ *   NO_SEEN_FORGET   and no other block took its place in the same generation
+ *   NO_SKIM_CARRY    a backslash at the end of a piece escapes the next one's first byte
  *   NO_TAKEOVER_COUNT a block that a takeover meets again is counted again
- *   NO_TAKEOVER_STAMP a slot without its stamp is no delta for who takes over
- *   NO_TAKEOVER_WAKE who takes over wakes those whom the dead one may have left asleep
- *   NO_INHERIT_WAIT  what the dead one's last root does not reach waits for pins before that root
- *   NO_GUARD         nobody takes over beside a writer that holds the lock of another file
- *   NO_SEATS_GUARD   SEATS that are truncated while their header is looked at do not end the process
- *   NO_ADD_FENCE     full fence before an add looks whether the key is dirty already (spin/queue.pml
- *                    catches it; no C test does on x86, where a locked instruction is never far)
+ *   NO_TAKEOVER_STAMP a takeover does not count a slot without its stamp as a delta
+ *   NO_TAKEOVER_WAKE a takeover wakes the sleepers that the dead writer may have left
+ *   NO_INHERIT_WAIT  blocks that the dead writer's last root does not reach wait for older pins
+ *   NO_GUARD         nobody takes over while a writer holds the lock of another file
+ *   NO_SEATS_GUARD   truncating SEATS while their header is read does not end the process
+ *   NO_ADD_FENCE     full fence before an add checks whether the key is dirty already
+ *                    (spin/queue.pml catches it; no C test does on x86, where a locked instruction
+ *                    is never far)
  *   NO_TICKET        a key that becomes queued gets a ticket
  *   NO_QUEUE_POST    and wakes a sleeping worker
- *   NO_STATE_CHECK   a ticket leads to a key only if that is queued
- *   NO_HOLD_CHECK    done() ends only the holding that it is of
- *   NO_GIVE_BACK     what a dead worker held becomes dirty
- *   NO_LIFE_LOCK     a worker whose seat was written over still lives if the kernel says so
+ *   NO_STATE_CHECK   a ticket leads to a key only if the key is queued
+ *   NO_HOLD_CHECK    done() ends only its own holding
+ *   NO_GIVE_BACK     the keys that a dead worker held become dirty
+ *   NO_LIFE_LOCK     a worker whose seat was overwritten still lives if the kernel's lock shows it
  *   NO_RIVAL_CHECK   a new key is searched for once more before it becomes known
  *   NO_CONFIRM       a delay that was set changes an idle word, so that its slot is not retired
  *   NO_DELAY_END     a delay is over before the key that it fires has its ticket
- *   NO_LAMP          a worker that sleeps says so
+ *   NO_ONE_TICKET    a key that is handed out loses its delay, and one that will be gets none
+ *   NO_SPILL         a key that finds no room for its ticket is remembered
+ *   NO_STEP_CLAIM    memory of a step is given back only when all of its slots are claimed
+ *   NO_STEP_FLOOR    no version and no life comes back in a step that had no memory meanwhile
+ *   NO_STEP_CHECK    a slot that was claimed in a hole is invalid
+ *   NO_STEP_HEIR     a step whose owner died is given back by another worker
+ *   NO_LAMP          a worker that sleeps lights its lamp
  *   NO_WITHDRAWAL    withdraws what was promised for it since it came
- *   NO_QUEUE_RECHECK and looks for tickets once more before it does
- *   NO_DUE_RECHECK   and for a due time earlier than the one that it reckons with
+ *   NO_QUEUE_RECHECK and checks for tickets once more before it does
+ *   NO_DUE_RECHECK   and for a due time earlier than the one that it expects
  *   NO_REVOCATION    a promise for a worker whose lamp was out already is revoked
  */
 #ifndef SHMC_MUTANTS_H
@@ -237,6 +246,16 @@
 #else
 #define SHMC_KEEP_NO_TAKEOVER_WAKE 1
 #endif
+#ifdef SHMC_MUTANT_NO_LIMBO_STEP
+#define SHMC_KEEP_NO_LIMBO_STEP 0
+#else
+#define SHMC_KEEP_NO_LIMBO_STEP 1
+#endif
+#ifdef SHMC_MUTANT_NO_REAP_STEP
+#define SHMC_KEEP_NO_REAP_STEP 0
+#else
+#define SHMC_KEEP_NO_REAP_STEP 1
+#endif
 #ifdef SHMC_MUTANT_NO_INHERIT_WAIT
 #define SHMC_KEEP_NO_INHERIT_WAIT 0
 #else
@@ -296,6 +315,36 @@
 #define SHMC_KEEP_NO_DELAY_END 0
 #else
 #define SHMC_KEEP_NO_DELAY_END 1
+#endif
+#ifdef SHMC_MUTANT_NO_ONE_TICKET
+#define SHMC_KEEP_NO_ONE_TICKET 0
+#else
+#define SHMC_KEEP_NO_ONE_TICKET 1
+#endif
+#ifdef SHMC_MUTANT_NO_SPILL
+#define SHMC_KEEP_NO_SPILL 0
+#else
+#define SHMC_KEEP_NO_SPILL 1
+#endif
+#ifdef SHMC_MUTANT_NO_STEP_CLAIM
+#define SHMC_KEEP_NO_STEP_CLAIM 0
+#else
+#define SHMC_KEEP_NO_STEP_CLAIM 1
+#endif
+#ifdef SHMC_MUTANT_NO_STEP_FLOOR
+#define SHMC_KEEP_NO_STEP_FLOOR 0
+#else
+#define SHMC_KEEP_NO_STEP_FLOOR 1
+#endif
+#ifdef SHMC_MUTANT_NO_STEP_CHECK
+#define SHMC_KEEP_NO_STEP_CHECK 0
+#else
+#define SHMC_KEEP_NO_STEP_CHECK 1
+#endif
+#ifdef SHMC_MUTANT_NO_STEP_HEIR
+#define SHMC_KEEP_NO_STEP_HEIR 0
+#else
+#define SHMC_KEEP_NO_STEP_HEIR 1
 #endif
 #ifdef SHMC_MUTANT_NO_LAMP
 #define SHMC_KEEP_NO_LAMP 0

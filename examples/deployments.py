@@ -5,13 +5,13 @@ r"""Deployment -> ReplicaSet -> Pod: two controllers as those of Kubernetes, sma
         --index 'replicasets.apps:owner=metadata.ownerReferences[*].uid'
     python -m examples.deployments                     # in another terminal; ctrl-C drains
 
-The cache is read, and what is to be changed is written with the kubernetes package. Each reconcile
-looks at the world, does the next step towards what is wanted, and returns; the change that it made
-brings the key back. It may be killed anywhere: the next worker finds what it finds.
+It reads the cache, and writes with the kubernetes package. Each reconcile looks at the world, takes
+the next step towards the desired state, and returns; its own change brings the key back. It may be
+killed anywhere: the next worker starts from the state that it finds.
 
-Two rules make that safe. What the server answered to a write is told to written() (a deletion to
-deleted()), so that no worker counts pods in a cache that does not show them yet. And writes
-carry the resourceVersion or UID that they are based on, so that the server refuses stale ones.
+Two rules make that safe. Each answer of the server to a write goes to written() (or to deleted()),
+so that no worker counts pods in a cache that does not show them yet. And each write carries the
+resourceVersion or UID that it is based on, so that the server refuses stale ones.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ import shmcache
 DEPLOYMENTS, REPLICASETS, PODS = "deployments.apps", "replicasets.apps", "pods"
 HASH = "pod-template-hash"
 SURGE = 1
-"""Pods beyond what is wanted, while one template replaces another."""
+"""Pods beyond the desired number, while one template replaces another."""
 CONFLICT = 409
 PATIENCE = 10.0
-"""Seconds in which a cache must show what the server says; later the key is tried again."""
+"""Seconds in which the cache must show the server's state; after that the key is retried."""
 
 
 class Api:
-    """The few requests that are made. One client for each process, made at its first use."""
+    """The few requests that are needed. Each process makes its client at the first use."""
 
     def __init__(self) -> None:
         load_config()
@@ -48,7 +48,7 @@ class Api:
         self.core = CoreV1Api()
 
     def live(self, resource: str, namespace: str) -> dict[str, Any]:
-        """What the server has, by key."""
+        """The server's objects, by key."""
         lists = {
             DEPLOYMENTS: self.apps.list_namespaced_deployment,
             REPLICASETS: self.apps.list_namespaced_replica_set,
@@ -259,11 +259,11 @@ def _new_pod(owner: Any) -> dict[str, Any]:
     }
 
 
-# ---- what both need ------------------------------------------------------------------------------
+# ---- shared by both ------------------------------------------------------------------------------
 
 
 def _unless_conflict(write: Any) -> shmcache.Requeue | None:
-    """Writes; where somebody else was first, the key comes again, and sees that."""
+    """Writes; after a conflict the key comes again, and sees the other change."""
     try:
         write()
     except ApiException as error:

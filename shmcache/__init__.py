@@ -24,34 +24,37 @@ from shmcache.errors import (
     Lapped,
     LayoutMismatch,
     LimitExceeded,
+    ObjectDeleted,
+    PastUnknown,
     QueueShutDown,
     SegmentNotFound,
     ShmCacheError,
     SourceError,
     StaleObjectError,
+    UnconfirmedError,
     UnsupportedValue,
     UntrustedSegment,
 )
-from shmcache.follow import Cursor
-from shmcache.reader import Cache, attach
-from shmcache.resources import CachedResource
-from shmcache.snapshot import Snapshot
-from shmcache.tombstone import Tombstone
+from shmcache.handlers.tombstone import Tombstone
+from shmcache.reader.cache import Cache, attach
+from shmcache.reader.cursor import Cursor
+from shmcache.reader.resources import CachedResource
+from shmcache.reader.snapshot import Snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shmcache import interop
-    from shmcache.columnar import columns
     from shmcache.controllers.declaring import Controller, controller
     from shmcache.controllers.outcomes import Requeue, TerminalError
     from shmcache.controllers.running import run_controllers
     from shmcache.controllers.sources import Owns, Watches
     from shmcache.controllers.written import deleted, written
-    from shmcache.handlers import Registration
-    from shmcache.selectors import FieldSelector, LabelSelector
+    from shmcache.handlers.registration import Registration
+    from shmcache.integrations.columns import columns
+    from shmcache.models import decoding as interop
+    from shmcache.reader.selectors import FieldSelector, LabelSelector
     from shmcache.settings import Resource
-    from shmcache.staging import Staged
-    from shmcache.writer import Writer
+    from shmcache.writer.staging import Staged
+    from shmcache.writer.writer import Writer
 
 __version__ = "0.1.0"
 
@@ -75,7 +78,9 @@ __all__ = [
     "LayoutMismatch",
     "LimitExceeded",
     "ListView",
+    "ObjectDeleted",
     "Owns",
+    "PastUnknown",
     "QueueShutDown",
     "Registration",
     "Requeue",
@@ -88,6 +93,7 @@ __all__ = [
     "StaleObjectError",
     "TerminalError",
     "Tombstone",
+    "UnconfirmedError",
     "UnsupportedValue",
     "UntrustedSegment",
     "View",
@@ -106,23 +112,26 @@ __all__ = [
 _LATE = {
     "Controller": "shmcache.controllers.declaring",
     "Owns": "shmcache.controllers.sources",
-    "Registration": "shmcache.handlers",
-    "FieldSelector": "shmcache.selectors",
-    "LabelSelector": "shmcache.selectors",
+    "Registration": "shmcache.handlers.registration",
+    "FieldSelector": "shmcache.reader.selectors",
+    "LabelSelector": "shmcache.reader.selectors",
     "Requeue": "shmcache.controllers.outcomes",
     "Resource": "shmcache.settings",
-    "Staged": "shmcache.staging",
+    "Staged": "shmcache.writer.staging",
     "TerminalError": "shmcache.controllers.outcomes",
     "Watches": "shmcache.controllers.sources",
-    "Writer": "shmcache.writer",
-    "columns": "shmcache.columnar",
-    "interop": "shmcache.interop",
+    "Writer": "shmcache.writer.writer",
+    "columns": "shmcache.integrations.columns",
+    "interop": "shmcache.models.decoding",
+    "metrics": "shmcache.monitor.metrics",
     "controller": "shmcache.controllers.declaring",
     "deleted": "shmcache.controllers.written",
     "run_controllers": "shmcache.controllers.running",
     "written": "shmcache.controllers.written",
 }
-"""What not every worker needs: one that does not ask for it does not pay for its import."""
+"""Names that a worker imports at first use: a worker without them does not pay for the import."""
+
+_MODULES = {"interop", "metrics"}
 
 
 def __getattr__(name: str) -> object:
@@ -131,7 +140,7 @@ def __getattr__(name: str) -> object:
     import importlib
 
     module = importlib.import_module(_LATE[name])
-    found = globals()[name] = module if name == "interop" else getattr(module, name)
+    found = globals()[name] = module if name in _MODULES else getattr(module, name)
     return found
 
 

@@ -1,6 +1,8 @@
 """The command line: `shmcache COMMAND`, or `python -m shmcache COMMAND`.
 
-A command is imported when it is asked for, and nothing else is: help takes no longer than Python.
+Only the module of the command in use is imported: help takes no longer than Python itself. Every
+failure ends as one sentence on standard error and an exit status of EXIT_CODES; only a bug shows a
+traceback.
 """
 
 from __future__ import annotations
@@ -13,60 +15,70 @@ if TYPE_CHECKING:
 
 EXTRAS = {
     "urllib3": "kubernetes",
-    "kubernetes": "kubernetes",
+    "yaml": "kubernetes",
     "orjson": "kubernetes",
     "h11": "demo",
 }
-"""What only some commands need, and the extra that installs it."""
+"""Packages that only some commands need, and the extra that installs each."""
 COMMANDS = {
-    "run": "keep a cache: watch the API server, one process for the whole machine",
-    "serve": "answer the API server's clients from the cache: lists, reads and watches",
-    "demo": "see it work: an API server, a reflector and workers, all on this machine",
+    "run": "keep a cache: one process watches the API server for the whole machine",
+    "serve": "answer API clients from the cache: gets, lists and watches",
+    "ui": "show a cache live in a browser",
+    "demo": "see it work: an API server, a reflector and workers on this machine",
     "get": "show objects of a cache, as kubectl does",
-    "watch": "show what happens to objects, as it happens",
-    "top": "resources, freshness, memory, workers and queues, live",
-    "inspect": "verify a cache, and say all that is known of it",
-    "gc": "remove what crashes left behind, and nothing that lives",
+    "diff": "show the changes between a past state and now",
+    "blame": "show each change to an object: when, which fields, by whom",
+    "watch": "show changes to objects as they happen",
+    "top": "show resources, freshness, memory, workers and queues, live",
+    "inspect": "verify a cache and show everything about it",
+    "gc": "remove the leftovers of crashed caches; live caches stay",
     "metrics": "print metrics in the Prometheus text format, or serve them",
-    "bench": "measure this machine: reads, events and memory",
-    "completion": "print a script that completes commands and resources in a shell",
-    "help": "help exit-codes: what exit statuses mean",
+    "bench": "measure reads, events and memory on this machine",
+    "completion": "print a shell script that completes commands and resources",
+    "help": "show help for a command; `help exit-codes` lists exit statuses",
 }
 EXIT_CODES = """\
 Exit statuses of every command:
 
-    0    done; run: drained after a signal
-    1    something that was asked for is not there, or `inspect` found a fault
-    2    the command line is wrong
-    66   there is no cache of that name
-    70   a bug ended the process
-    75   something that may pass: another writer has the cache, all seats are taken, there is no
-         room, the cache is older than --max-age
-    78   the configuration is wrong: a file, the kubeconfig, who may read what, a missing package
-    130  ended by ctrl-C (128 + n: by signal n)
+    0    success; run and serve: ended in order after a signal
+    1    an object or resource was not found, or `inspect` found a fault
+    2    invalid command line
+    66   no cache of that name
+    69   the API server cannot be reached
+    70   internal error: please report it
+    74   reading or writing a file failed
+    75   temporary failure, try again: another process writes the cache, all seats are taken, no
+         memory is left, the cache is older than --max-age or its writer has ended
+    77   permission denied: by the API server or by the system
+    78   invalid configuration: a file, the kubeconfig, a setting, a missing package
+    130  interrupted by ctrl-C (128 + n: ended by signal n)
 """
 
 
 def usage() -> str:
-    """What `shmcache --help` says."""
+    """The text of `shmcache --help`."""
     lines = "\n".join(f"  {name:<12}{text}" for name, text in COMMANDS.items())
     return (
         "usage: shmcache COMMAND [ARGUMENTS]\n\n"
-        "A Kubernetes informer cache for a machine, in shared memory.\n\n"
+        "A Kubernetes informer cache for a whole machine, in shared memory.\n\n"
         f"commands:\n{lines}\n\n"
-        "`shmcache COMMAND --help` says more; --version says which this is. Commands that read a\n"
-        "cache take its name from --cache, or SHMCACHE_NAME, or the only one there is.\n"
+        "`shmcache COMMAND --help` describes a command; `shmcache --version` prints the version.\n"
+        "Commands that read a cache take its name from --cache or SHMCACHE_NAME; if neither is\n"
+        "given and there is only one cache, they use that one.\n"
     )
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs one command; its exit status."""
+    """Runs one command and returns its exit status."""
     words = sys.argv[1:] if arguments is None else arguments
-    if not words or words[0] in {"-h", "--help"}:
-        print(usage(), end="")
-        raise SystemExit(0 if words else 2)
+    if not words:
+        print(usage(), end="", file=sys.stderr)
+        return 2
     name, rest = words[0], words[1:]
-    if name == "--version":
+    if name in {"-h", "--help"}:
+        print(usage(), end="")
+        return 0
+    if name in {"--version", "-V", "version"}:
         from shmcache import __version__
 
         print(f"shmcache {__version__}")
@@ -82,40 +94,49 @@ def _help(rest: list[str]) -> int:
     if rest == ["exit-codes"]:
         print(EXIT_CODES, end="")
         return 0
-    return main([*rest[:1], "--help"] if rest else ["--help"])
+    return main([*rest[:1], "--help"] if rest and rest != ["help"] else ["--help"])
 
 
 def _unknown(name: str) -> int:
     from difflib import get_close_matches
 
-    near = get_close_matches(name, COMMANDS, 1)
-    hint = f"; do you mean {near[0]}?" if near else ""
-    print(f"shmcache: there is no command {name!r}{hint} See `shmcache --help`.", file=sys.stderr)
+    what = "option" if name.startswith("-") else "command"
+    near = get_close_matches(name, [*COMMANDS, "--help", "--version"], 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    print(f"shmcache: unknown {what} {name}{hint} (see `shmcache --help`)", file=sys.stderr)
     return 2
 
 
 def _run(name: str, rest: list[str]) -> int:
-    import argparse
+    """Runs a command; a failure of any kind becomes one sentence and an exit status."""
     import importlib
 
-    module: ModuleType = importlib.import_module(f"shmcache.cli.{name}")
-    parser = argparse.ArgumentParser(
-        prog=f"shmcache {name}",
-        description=module.HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    module.add_arguments(parser)
-    parse = parser.parse_args if hasattr(module, "REST") else parser.parse_intermixed_args
+    from shmcache.cli.arguments import Parser
+    from shmcache.cli.output import finding
+
     try:
-        status: int = module.run(parse(rest))
+        module: ModuleType = importlib.import_module(f"shmcache.cli.commands.{name}")
+        parser = Parser(name, module.HELP)
+        module.add_arguments(parser)
+        rest_at = getattr(module, "REST", None)
+        parse = parser.parse_args if rest_at else parser.parse_intermixed_args
+        options = parse(rest)
+        return finding.guarded(name, lambda: int(module.run(options)))
     except ModuleNotFoundError as error:
-        if error.name not in EXTRAS:
-            raise
-        extra = EXTRAS[error.name]
-        print(f"shmcache {name} needs {error.name}: pip install 'shmcache[{extra}]'",
-              file=sys.stderr)  # fmt: skip
-        return 78
-    return status
+        return _missing(name, error)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _missing(name: str, error: ModuleNotFoundError) -> int:
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        raise error
+    print(
+        f"shmcache {name} needs the package {package}: pip install 'shmcache[{EXTRAS[package]}]'",
+        file=sys.stderr,
+    )
+    return 78
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The typed face of the C core: the only importer of `_core`.
 
-What comes in are handles (opaque pointers that only this module makes); what goes out are results
-or the exceptions of errors.py. Nothing here keeps state. Every call gives the GIL away.
+Calls take handles (opaque pointers that only this module makes) and return results or raise the
+exceptions of errors.py. This module keeps no state. Every call gives the GIL away.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ if TYPE_CHECKING:
         shmc_reader_wakes: Callable[[ReaderHandle], int]
         shmc_wait_progress: Callable[[ReaderHandle, int, int, int, int], int]
         shmc_wake_self: Callable[[ReaderHandle], None]
-        shmc_queue_size: Callable[[int, int, Pointer], int]
-        shmc_queue_format: Callable[[SegmentHandle, int, int, int, int], int]
+        shmc_queue_size: Callable[[int, int, int, Pointer], int]
+        shmc_queue_format: Callable[[SegmentHandle, int, int, int, int, int], int]
         shmc_queue_used: Callable[[SegmentHandle, int], int]
         shmc_queue_open: Callable[[SegmentHandle, int, int, Pointer], int]
         shmc_queue_close: Callable[[Pointer], None]
@@ -127,6 +127,7 @@ if TYPE_CHECKING:
         shmc_queue_store_cursor: Callable[[Pointer, bytes, int, Pointer], int]
         SHMC_QUEUE_OPEN: int
         SHMC_QUEUE_SLOTS_MAX: int
+        SHMC_QUEUE_RESOURCES_MAX: int
         SHMC_SEATS_MAX: int
 
 

@@ -1,14 +1,17 @@
-"""What can go wrong, by what the caller can do about it.
+"""Errors, one class for each thing that a caller can do about them.
 
-One root, `ShmCacheError`. Answers (nothing new, time limit passed, no such key) are return values
-and never exceptions; system calls that fail raise OSError with their errno. Every exception here
-takes positional arguments and survives pickling.
+The root is `ShmCacheError`. Each docstring states the cause, then the cure; docs/api.md shows them.
+Answers (nothing new, a timeout, a missing key) are return values, not exceptions; a failed system
+call raises OSError with its errno. Every exception takes positional arguments and survives
+pickling.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from shmcache._hot import Root
 
 __all__ = [
@@ -23,11 +26,14 @@ __all__ = [
     "Lapped",
     "LayoutMismatch",
     "LimitExceeded",
+    "ObjectDeleted",
+    "PastUnknown",
     "QueueShutDown",
     "SegmentNotFound",
     "ShmCacheError",
     "SourceError",
     "StaleObjectError",
+    "UnconfirmedError",
     "UnsupportedValue",
     "UntrustedSegment",
 ]
@@ -38,73 +44,110 @@ class ShmCacheError(Exception):
 
 
 class ClosedError(ShmCacheError):
-    """The handle was closed, or its cache was. Attach again, or keep the handle open longer."""
+    """The handle, or the cache that it came from, is closed. Attach again, or close later."""
 
 
 class ForkedError(ShmCacheError):
-    """The handle belongs to the parent process. Attach (or create the writer) in the child."""
+    """The handle belongs to the parent process. Attach, or create the writer, in the child."""
 
 
 class StaleObjectError(ShmCacheError):
-    """The object's memory was given to newer ones. Look it up again; keep `.to_dict()` copies."""
+    """The writer gave the object's memory to newer objects. Look the object up again.
+
+    Copies made by `.to_dict()` stay valid; a larger `garbage_max` lets views live longer.
+    """
 
 
 class SegmentNotFound(ShmCacheError):
-    """There is no such cache. Start its writer first, check the name, or attach with a timeout."""
+    """No cache has this name. Start its reflector, check the name, or attach with a timeout."""
 
 
 class LayoutMismatch(ShmCacheError):
-    """The segment is of another version, build or boot. Use the same shmcache on both sides."""
+    """The file is of another version, build or boot. Use the same shmcache on both sides."""
 
 
 class UntrustedSegment(ShmCacheError):
-    """The segment may be someone's forgery. If it is not, name its owner in `trusted_uids`."""
+    """Another user owns the file, who could forge it. Name a trusted owner in `trusted_uids`."""
 
 
 class CacheFull(ShmCacheError):
-    """No room; the last good state is still served. The text says what to enlarge, and how."""
+    """No room is left; the last good state is still served. Enlarge the limit in the message."""
+
+
+class PastUnknown(ShmCacheError):
+    """The window does not lead back so far. Ask for a later state, or make the ring longer."""
 
 
 class CacheTooOld(ShmCacheError):
     """The cache is older than the caller accepts. Wait, accept more, or ask the server."""
 
 
+class UnconfirmedError(ShmCacheError):
+    """Nobody could confirm that the cache is current. Try again, or read what is cached.
+
+    The message names the reason: no reflector runs, the server does not answer, or it took too
+    long.
+    """
+
+
 class CorruptSegment(ShmCacheError):
-    """What was read cannot be. Stop using this segment; restart its writer to build a new one."""
+    """The memory contradicts itself. Stop reading; restart the writer to build a new instance."""
 
 
 class UnsupportedValue(ShmCacheError, TypeError):
-    """A value that JSON does not have. The text has the path to it; convert or drop it there."""
+    """JSON does not have this value. Convert or drop it at the path that the message shows."""
 
 
 class LimitExceeded(ShmCacheError, ValueError):
-    """Longer, deeper or more than the format holds. The text names the limit."""
+    """The value is longer, deeper or larger than the format holds. The message names the limit."""
 
 
 class InvalidSelector(ShmCacheError, ValueError):
-    """No label or field selector. The text is the API server's own, and says where it ends."""
+    """The label or field selector is invalid. Correct it where the message points.
+
+    The message is the API server's own.
+    """
 
 
 class BusyError(ShmCacheError):
-    """Held by another process: the writer's lock, or every seat. Wait, or end the holder."""
+    """Another process holds the writer's lock, or all seats are taken. Wait, or end the holder."""
 
 
 class FencedError(ShmCacheError):
-    """Another writer took over. Stop writing; close this writer and attach as a reader."""
+    """Another writer took the cache over. Close this writer, and attach as a reader."""
 
 
 class QueueShutDown(ShmCacheError):
-    """The queue is shut down and empty, or stop() ended our part in it. End the worker's loop."""
+    """The queue is shut down and empty, or was stopped here. End the worker's loop."""
 
 
 class SourceError(ShmCacheError):
-    """Where the objects come from failed. It is retried; the cache serves its last state."""
+    """The source of the objects failed. Wait: it is retried, and the last state is served."""
+
+
+class ObjectDeleted(ShmCacheError):
+    """The object was deleted while `wait_until` waited for it. Decide by its last state.
+
+    `key`; `last`: its last state, as a view, or a Tombstone where that state is lost; `unknown`:
+    the deletion was found, not seen, so that states before it were missed. `absent=True` makes
+    the absence of the object a state that the predicate sees.
+    """
+
+    def __init__(self, key: str, last: Any = None, unknown: bool = False) -> None:  # noqa: FBT001, FBT002
+        super().__init__(key, last, unknown)
+        self.key = key
+        self.last = last
+        self.unknown = unknown
+
+    def __str__(self) -> str:
+        missed = ", and its last states were missed" if self.unknown else ""
+        return f"{self.key} was deleted during the wait{missed}"
 
 
 class Lapped(ShmCacheError):
-    """Deltas were overwritten before they were read. Compare with a snapshot, then go on.
+    """The ring overwrote deltas before they were read. Compare with a snapshot, then go on.
 
-    `position` is where to go on: the head of the snapshot that the difference is taken against.
+    `position` is the head of the snapshot to compare with: take deltas from there on.
     """
 
     def __init__(self, position: int) -> None:

@@ -1,4 +1,4 @@
-"""What a cache is made of: frozen settings with their defaults, checked where they are given.
+"""Settings of a cache: frozen, with their defaults, checked where they are given.
 
 Only writers import this; a reader learns everything from the segments.
 """
@@ -18,7 +18,7 @@ MAX_SEATS = 1024
 MAX_INDICES = 32
 MAX_NAME = 255
 
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*+(\d++(?:\.\d++)?)\s*+([kmgt]?)(i?)b?\s*+", re.IGNORECASE)
 
 Emit = Callable[[Any], "str | Iterable[str] | None"]
 """An index function: is given an object, returns its value, its values, or nothing."""
@@ -70,10 +70,10 @@ class Resource:
     name: str
     indices: Mapping[str, IndexSpec] = field(default_factory=dict)
     keep_managed_fields: bool = False
-    """Whether items keep metadata.managedFields; they are not read, and not stored, otherwise."""
+    """Whether items keep metadata.managedFields; otherwise it is neither read nor stored."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What its content depends on, as JSON: the next writer goes on with the content only if all of
-    this is the same there."""
+    """The settings that its content depends on, as JSON: the next writer continues with the content
+    only if its settings are equal."""
 
     def __post_init__(self) -> None:
         check_label("a resource's name", self.name)
@@ -109,16 +109,16 @@ class WriterSettings:
     arena_max: int | str = "4GiB"
     """Address space of DATA; memory is taken only as objects need it."""
     ring_slots: int = 65_536
-    """Slots of the ring at the most, a power of two; the window holds at most half of them.
-    Memory is taken only for as many as it needs."""
+    """The largest number of slots of the ring, a power of two; the window holds at most half of
+    them. The ring takes memory as it needs it."""
     ring_bytes: int | str = 0
-    """What old versions may retain; 0 is a fifth of the live bytes, 1 to 64 MiB."""
+    """Memory that old versions may retain; 0 is a fifth of the live bytes, 1 to 64 MiB."""
     garbage_max: int | str = 0
-    """Garbage that pins may hold back before they are revoked; 0 is a quarter of arena_max."""
+    """Garbage that pins may hold back before the writer revokes them; 0: a quarter of arena_max."""
     seats: int = 128
-    """How many processes may be attached at a time."""
+    """The number of processes that may be attached at a time."""
     mode: int = 0o600
-    """Who may read: 0600 own uid, 0640 the group, 0644 all. Seats get write where this has read."""
+    """Permission to read: 0600 own uid, 0640 group, 0644 all. Readers may also write seats."""
 
     def __post_init__(self) -> None:
         for name in ("arena_max", "ring_bytes", "garbage_max"):
@@ -131,9 +131,7 @@ class WriterSettings:
         object.__setattr__(self, "arena_max", int(self.arena_max) // PAGE * PAGE)
         _between("seats", self.seats, 1, MAX_SEATS)
         if self.mode & ~0o644 or self.mode & 0o600 != 0o600:
-            raise ValueError(
-                f"mode must be 0600, 0640, 0604 or 0644 (readers need no more), not {self.mode:#o}"
-            )
+            raise ValueError(f"mode must be 0600, 0640, 0604 or 0644, not {self.mode:04o}")
 
 
 class WriterOptions(TypedDict, total=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 ABSENT, LISTING, SYNCED, RETRYING, STALED, EXCEEDED, GONE = range(7)
 
 NAMES = ("absent", "listing", "synced", "retrying", "stale", "exceeded", "gone")
-"""What people read, by state."""
+"""Names of the states, for people."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def has_content(record: Mapping[str, Any]) -> bool:
     """Whether a resource's record shows a whole content, be it old: it was listed once.
 
-    A writer that never sets states says so by objects, or by a version.
+    A writer that never sets states has content if it has objects or a version.
     """
     if record["state"] == ABSENT:
         return bool(record["version"] or record["count"])

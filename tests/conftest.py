@@ -1,4 +1,4 @@
-"""What every test may use: a cache of its own that leaves nothing behind, and reproducible luck.
+"""Fixtures of all tests: a cache of its own that leaves nothing behind, and repeatable randomness.
 
 Random tests take their seed from SEED= and print it. Where CI=true, a skipped test has failed.
 """
@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import shmcache
-from shmcache.locations import SharedMemory
-from shmcache.segments import PREFIX, Place
+from shmcache.memory.locations import SharedMemory
+from shmcache.memory.segments import PREFIX, Place
 
 SEED = int(os.environ.get("SEED") or random.SystemRandom().getrandbits(32))
 MINE = f"test-{os.getpid()}-"
@@ -24,7 +24,7 @@ IN_CI = os.environ.get("CI") == "true"
 
 _numbers = itertools.count(1)
 
-# Who started us in the background made us ignore these, and the processes that tests tell to end.
+# A shell that starts pytest in the background makes it, and the processes of tests, ignore these.
 for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(

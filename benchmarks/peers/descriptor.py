@@ -1,4 +1,4 @@
-"""The 64 bytes that the channels carry: what a slot of a delta ring says about one change."""
+"""The 64 bytes that the channels carry: the content of a slot of a delta ring about one change."""
 
 from __future__ import annotations
 

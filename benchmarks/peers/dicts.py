@@ -7,19 +7,19 @@ from collections.abc import Iterable, Sequence
 
 import orjson
 
-from benchmarks.objects import Object
+from benchmarks.scenes.objects import Object
 
 
 class DictStore:
     name = "dict"
 
     def __init__(self, items: Iterable[tuple[str, bytes]]) -> None:
-        gc.disable()  # collections would be most of the time it takes to fill
+        gc.disable()  # collections would take most of the time to fill
         self.objects: dict[str, Object] = {key: orjson.loads(body) for key, body in items}
         gc.enable()
 
     def ready(self, keys: Sequence[str]) -> list[str]:
-        """Equal keys, not the very ones the dict was filled with: a caller has its own."""
+        """Equal keys, not the objects that the dict was filled with: a caller has its own."""
         return [key.encode().decode() for key in keys]
 
     def get(self, keys: Sequence[str]) -> None:

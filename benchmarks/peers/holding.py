@@ -1,7 +1,7 @@
-"""What a worker does today to know the pods: each of these fills a store of its own from a server.
+"""The ways in which a worker knows the pods today: each fills a store of its own from a server.
 
-All list in pages of 500 where the client lets them, and read one field of every object by the
-store's own means. Imports come first, by construction, so that they can be told from the store.
+All list in pages of 500 if the client can, and read one field of every object by the store's own
+means. Imports come first, by construction, so that they can be separated from the store.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, Protocol
 
-    from benchmarks.lean import Pipe
+    from benchmarks.scenes.lean import Pipe
 
     class Holder(Protocol):
-        """Imports at its making, is full after fill(), and counts what it read."""
+        """Imports at its creation, is full after fill(), and counts its reads."""
 
         def fill(self, url: str, count: int, /) -> None: ...
 
@@ -256,7 +256,7 @@ def hold_and_fork(pipe: Pipe, url: str) -> None:
 
 
 def _forked(holder: Holder) -> tuple[int, int]:
-    """A child that has read: (pid, how many objects). It ends with its master."""
+    """A child that has read: (pid, number of objects). It ends with its master."""
     ours, theirs = os.pipe()
     alive, _ = os.pipe()
     child = os.fork()

@@ -1,8 +1,8 @@
 """iceoryx2: descriptors in shared memory, a queue of references per subscriber, and an event.
 
-Set up to its advantage: a large buffer, one notification per batch unless it is asked for one
-per sample, and the field read straight from the sample's address. Nothing is lost: the sender
-waits while a buffer is full.
+Set up to its advantage: a large buffer, one notification per batch unless the caller requests one
+per sample, and the field read straight from the sample's address. Nothing is lost: the sender waits
+while a buffer is full.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.peers.descriptor import FIELD_OFFSET, SIZE
 name = "iceoryx2"
 
 BUFFER = 8_192
-PATIENCE_MS = 20  # with blocking_wait all four were seen asleep for ever beside full buffers
+PATIENCE_MS = 20  # with blocking_wait all four were seen asleep for ever with full buffers
 
 
 class Descriptor(ctypes.Structure):
@@ -31,7 +31,7 @@ class Descriptor(ctypes.Structure):
 
 
 def _services(address: str, consumers: int) -> tuple[Any, Any, Any]:
-    """The node, the data service and the event service; made by whoever comes first.
+    """The node, the data service and the event service; the first process creates them.
 
     They keep their files in the directory `address`, apart from those of other programs.
     """
@@ -99,7 +99,7 @@ class Sender:
         self._notifier.delete()
         del self._services
         for left in Path("/dev/shm").glob(f"{_prefix(self._address)}*"):
-            left.unlink(missing_ok=True)  # what it keeps to recognise the dead
+            left.unlink(missing_ok=True)  # its records for finding dead nodes
 
 
 class Receiver:

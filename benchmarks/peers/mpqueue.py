@@ -12,7 +12,7 @@ name = "multiprocessing.Queue"
 
 
 class Sender:
-    """`addresses` are what the receivers are given: a queue is passed on, and has no name."""
+    """`addresses` are the receivers' arguments: a queue is passed on, and has no name."""
 
     def __init__(self, _address: str, consumers: int) -> None:
         context = multiprocessing.get_context("spawn")

@@ -1,6 +1,6 @@
-"""No channel at all: everything is there already, as dicts in a list, and nobody sends.
+"""No channel at all: all data is there already, as dicts in a list, and no process sends.
 
-What four Python processes need to read one field of each is what no ring can be faster than.
+No ring can be faster than four Python processes that read one field of each dict.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import orjson
 
-from benchmarks import objects
+from benchmarks.scenes import objects
 
 name = "a ready list"
 
@@ -43,7 +43,7 @@ class Receiver:
         self._decoded = decoded * (OBJECTS // self.DIFFERENT)
 
     def consume(self, count: int) -> None:
-        """Reads one field of `count` dicts, of which there are fewer: again and again."""
+        """Reads one field of `count` dicts from a shorter list, again and again."""
         for _ in itertools.repeat(None, count // OBJECTS):
             for thing in self._decoded:
                 thing["spec"]["nodeName"]

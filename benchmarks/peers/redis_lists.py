@@ -1,4 +1,4 @@
-"""Redis lists as a work queue: BLMOVE to a list of what is in progress, LREM when it is done."""
+"""Redis lists as a work queue: BLMOVE to a list of keys in progress, LREM when one is done."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ WAITING, WORKING = "waiting", "working"
 
 
 def is_here() -> bool:
-    """Whether there is a server to start; it is no Python package."""
+    """Whether a server can be started; it is not a Python package."""
     return shutil.which("redis-server") is not None
 
 
 @contextlib.contextmanager
 def server() -> Iterator[str]:
-    """A server of our own on a Unix socket, without a disk; its path."""
+    """Starts a server on a Unix socket, without a disk; yields its path."""
     program = shutil.which("redis-server")
     if program is None:
         raise FileNotFoundError(MISSING)

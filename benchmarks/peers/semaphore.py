@@ -14,7 +14,7 @@ SOURCE = Path(__file__).with_name("wake.c")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wakes:
-    """Nanoseconds: from the post until a sleeper runs, and what a round cost who posts."""
+    """Nanoseconds: from the post until a sleeper runs, and the poster's cost of a round."""
 
     took: list[int]
     cost: list[int]
@@ -22,7 +22,7 @@ class Wakes:
 
 @contextlib.contextmanager
 def compiled() -> Iterator[Path]:
-    """The program of wake.c, in a directory that is gone afterwards."""
+    """The program of wake.c, in a directory that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="bench-wake-") as directory:
         program = Path(directory) / "wake"
         subprocess.run(

@@ -1,7 +1,8 @@
 """A page of pods as msgspec's structures: six fields of each, or its raw JSON and its name.
 
-The six are what a service asks for first: namespace, name, uid, labels, node and phase. Without
-labels, which are a dict, a pod is less than half of that: the short ones are shown beside.
+The six are the fields that most services need: namespace, name, uid, labels, node and phase.
+Without labels, which are a dict, a pod is less than half of that: the short form is measured as
+well.
 """
 
 from __future__ import annotations

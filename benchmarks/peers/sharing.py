@@ -1,4 +1,4 @@
-"""What people share one state with today: LMDB in /dev/shm, or Redis; raw JSON in both.
+"""Today's ways to share one state: LMDB in /dev/shm, or Redis; raw JSON in both.
 
 One process fills the store from a server, any number of others read one field of every object.
 Neither has indices, events or decoded values; keeping them up to date is left to their user.
@@ -14,11 +14,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from benchmarks.lean import Pipe
+    from benchmarks.scenes.lean import Pipe
 
 
 def fill_lmdb(pipe: Pipe, url: str, path: str) -> None:
-    """The process that fills; it stays, as whoever keeps the store up to date would."""
+    """The process that fills; it stays, as a process that keeps the store up to date would."""
     holder = RawBytes()
     from benchmarks.peers.lmdb_store import open_environment
 

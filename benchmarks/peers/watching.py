@@ -1,6 +1,7 @@
-"""What follows a server without us: by hand (urllib3, orjson, a dict), and a SharedInformer.
+"""Followers of a server without shmcache: by hand (urllib3, orjson, a dict), and a SharedInformer.
 
-Both are commanded like our workers: ("expect", version), ("reached",), ("own",) and ("cpu",).
+Both take the same commands as our workers: ("expect", version), ("reached",), ("own",) and
+("cpu",).
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import threading
 import time
 from typing import Any
 
-from benchmarks.children import Pipe
-from benchmarks.following import READY_S, own
+from benchmarks.scenes.children import Pipe
+from benchmarks.scenes.following import READY_S, own
 
 BY_HAND, INFORMER = "python-urllib3", "OpenAPI-Generator"
-"""By which User-Agent the server knows them."""
+"""The User-Agents by which the server knows them."""
 PATH = "/api/v1/pods"
 READ = 1 << 16
 
@@ -106,7 +107,7 @@ class Informer:
 
 
 class _End:
-    """The version that ends a measurement, and when it came."""
+    """The version that ends a measurement, and its time of arrival."""
 
     def __init__(self) -> None:
         self.version = ""

@@ -1,6 +1,6 @@
 """ZeroMQ PUB/SUB over ipc: every message is copied to each subscriber through a socket.
 
-Set up to its advantage: queues without a limit, so that nothing is dropped or waited for.
+Set up to its advantage: unlimited queues, so that it neither drops messages nor waits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ name = "ZeroMQ"
 class Sender:
     def __init__(self, address: str, consumers: int) -> None:
         self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.XPUB)  # a PUB that sees who subscribes
+        self._socket = self._context.socket(zmq.XPUB)  # a PUB that sees subscriptions
         self._socket.set(zmq.XPUB_VERBOSE, 1)
         self._socket.set(zmq.SNDHWM, 0)
         self._socket.bind(f"ipc://{address}")
@@ -60,7 +60,7 @@ class Receiver:
 
 
 class ObjectReceiver(Receiver):
-    """Receives whole objects as JSON: what a field of an object costs without a shared store."""
+    """Receives whole objects as JSON: the cost of a field without a shared store."""
 
     def consume(self, count: int) -> None:
         receive, loads = self._socket.recv, orjson.loads

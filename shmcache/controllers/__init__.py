@@ -4,5 +4,5 @@
                                               └── board: what all processes of a controller share
 
 Nothing here writes to Kubernetes, and nothing elects a leader: that is one machine's work queue.
-Whoever runs a controller on several machines elects, or gives each a shard.
+To run a controller on several machines, elect one of them, or give each a shard.
 """

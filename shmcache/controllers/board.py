@@ -1,26 +1,27 @@
-"""What all processes of a controller share beside the queue: a small file beside the cache's.
+"""The state that all processes of a controller share: a small file next to its queue.
 
-    header     the layout, and the names of the resources that were written
+    header     the layout, starts (FEED3), and the names of the resources that were written
     errors     which errors were logged, and how often each has happened
     places     one for each process: counts, lanes (the key that each thread is in), versions
                written by bucket of keys, deletions
 
-A place is written by who holds its lock alone (byte PLACE_LOCK + n; the kernel drops it at death),
-and read by all, so that nobody who is stopped or killed can keep others waiting. UPDATE_LOCK is
-held for a few stores when the file is new, or a resource is first written.
+A place is written by the holder of its lock alone (byte PLACE_LOCK + n; the kernel drops it at
+death), and read by all, so that no stopped or killed process can keep others waiting. UPDATE_LOCK
+is held for a few stores when the file is new, when a controller starts, or when a resource is
+first written.
 
-    B1  What is written for a key before done() is seen by who gets the key next: the queue's
-        hand-over, or the fall of the dead worker's lock, orders the two. What belongs to other keys
+    BOARD1  What is written for a key before done() is seen by who gets the key next: the queue's
+        hand-over, or the fall of the dead worker's lock, orders the two. Versions of other keys
         of the bucket may come late, which nobody relies on.
-    B2  A bucket errs to the safe side: it says the newest version of all keys in it. Its time is
-        stored before the version: who dies between the two leaves an old version, long seen.
-    B3  A lane is set before the reconcile and emptied before done(). So who holds a key and finds
-        it in another lane, knows that a worker ended in the middle of it. That lane is emptied by
-        the holder of the key, when it has dealt with that; no process begins in a place that has
-        one, as long as there is another place.
-    B4  Garbage in the file costs waits or log lines, and never more: everything that is read is a
-        number that is compared, or a text that is compared. One that was truncated is made long
-        again by whoever faults (process.c), and is new then.
+    BOARD2  A bucket errs to the safe side: it says the newest version of all keys in it. Its time
+        is stored before the version: who dies between the two leaves an old version, long seen.
+    BOARD3  A lane is set before the reconcile and emptied before done(). So who holds a key and
+        finds it in another lane, knows that a worker ended in the middle of it. That lane is
+        emptied by the holder of the key, when it has dealt with that; no process begins in a place
+        that has one, as long as there is another place.
+    BOARD4  Garbage in the file costs waits or log lines, and never more: everything that is read is
+        a number that is compared, or a text that is compared. One that was truncated is made long
+        again by the process that faults (process.c), and is new then.
 
 The file stays when all have left: who starts next must know what was written last. It goes with the
 cache, or when the last one leaves and there is no cache.
@@ -40,13 +41,13 @@ from shmcache import _native
 from shmcache._native import ffi, lib
 from shmcache.controllers.places import LANES, PLACE, Mine, Seat
 from shmcache.errors import BusyError, LayoutMismatch, SegmentNotFound, UntrustedSegment
-from shmcache.segments import Place
+from shmcache.memory.segments import Place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-MAGIC = 0x31_64_72_61_6F_62_73  # "sboard1"
+MAGIC = 0x32_64_72_61_6F_62_73  # "sboard2"
 PLACES = 128
 ERRORS = 1024
 
@@ -182,6 +183,27 @@ class Board:
         """All that were ever taken."""
         count = min(self.words[2], PLACES)
         return [Seat(self, number, _PLACES + number * PLACE) for number in range(count)]
+
+    # ---- starts ----------------------------------------------------------------------------------
+
+    @property
+    def wanted(self) -> int:
+        """How many starts wanted all keys."""
+        return self.words[3]
+
+    @property
+    def finished(self) -> int:
+        """The latest start whose keys were all added."""
+        return self.words[4]
+
+    def finish(self, start: int) -> None:
+        """The keys of a start were all added. By the process that feeds."""
+        self.words[4] = start
+
+    def want_all(self) -> None:
+        """A controller starts: all keys are reconciled once more."""
+        with self._updating():
+            self.words[3] += 1
 
     # ---- resources, errors -----------------------------------------------------------------------
 

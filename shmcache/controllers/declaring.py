@@ -13,26 +13,41 @@ and its reconcile called as the function that it is.
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shmcache.controllers.places import LANES
 from shmcache.controllers.predicates import Predicate
-from shmcache.controllers.sources import Mapper, Owns, Sources, Type, Watches
-from shmcache.sharding import bounds
+from shmcache.controllers.sources import (
+    Mapper,
+    Owns,
+    Sources,
+    Type,
+    Watches,
+    check_predicates,
+)
+from shmcache.handlers.callables import check_callable, is_coroutine_function
+from shmcache.reader.sharding import bounds
 
 if TYPE_CHECKING:
     from shmcache.controllers.numbers import Numbers
     from shmcache.controllers.worker import Worker
-    from shmcache.queue import WorkQueue
-    from shmcache.reader import Cache
+    from shmcache.queue.workqueue import WorkQueue
+    from shmcache.reader.cache import Cache
 
 Reconcile = Callable[[str, Any], Any]
-WatchSpecs = Mapping[str, Mapper] | Iterable[Watches]
+WatchSpecs = Mapping[str, Mapper] | Watches | Iterable[Watches]
 
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.-")
+
+
+def _named(function: Any) -> Any:
+    """The function, or the class, that a partial or an object with __call__ was made of."""
+    while isinstance(function, partial):
+        function = function.func
+    return function if hasattr(function, "__qualname__") else type(function)
 
 
 class Controller:
@@ -58,6 +73,12 @@ class Controller:
             )
         if processes < 1 or not 1 <= concurrency <= LANES:
             raise ValueError(f"at least one process, and 1 to {LANES} keys at a time in each")
+        self.asynchronous = is_coroutine_function(function)
+        check_callable(function, f"the reconcile of {name}")
+        if recover is not None:
+            check_callable(recover, "recover")
+            if is_coroutine_function(recover) and not self.asynchronous:
+                raise TypeError("recover is a coroutine function, and the reconcile is not")
         self.function = function
         self.sources = sources
         self.name = name
@@ -68,11 +89,11 @@ class Controller:
         self.catch_up = catch_up
         self.settle = settle
         self.recover = recover
-        self.asynchronous = inspect.iscoroutinefunction(function)
-        self.__module__ = function.__module__
-        self.__qualname__ = function.__qualname__
-        self.__name__ = function.__name__
-        self.__doc__ = function.__doc__
+        named: Any = _named(function)
+        self.__module__ = named.__module__
+        self.__qualname__ = named.__qualname__
+        self.__name__ = named.__name__
+        self.__doc__ = named.__doc__
 
     def __call__(self, key: str, cache: Any) -> Any:
         """Calls the function: nothing else happens."""
@@ -93,13 +114,13 @@ class Controller:
 
     def queue(self, cache: Cache) -> WorkQueue:
         """Its work queue, shared by all its processes: to add keys, or to look at its stats()."""
-        return cache.queue(self.name, rate=None)
+        return cache.queue(self.name, rate=None, keep=True)
 
     def numbers(self, cache: Cache | str) -> Numbers:
-        """What was counted, by all processes: see Numbers, and its text() for Prometheus."""
+        """The counts of all processes: see Numbers, and its text() for Prometheus."""
         from shmcache.controllers.board import Board
         from shmcache.controllers.numbers import Numbers
-        from shmcache.segments import Place
+        from shmcache.memory.segments import Place
 
         board = Board(Place(cache) if isinstance(cache, str) else cache.place, self.name)
         try:
@@ -113,14 +134,18 @@ class Controller:
 
         return run_controllers(self, cache=cache, **options)
 
-    def start(self, cache: Cache) -> Worker:
-        """Works in threads of this process, beside whatever it does; stop() and join() end it.
+    def start(self, cache: Cache, *, resume: bool = False) -> Worker:
+        """Works in threads of this process, next to its other work; stop() and join() end it.
 
-        For processes that somebody else supervises. Nobody watches the time limit of a function.
+        For processes that something else supervises. The time limit of a plain function has no
+        effect here. NotCached if the cache lacks a resource. All objects are reconciled, also by
+        processes that run already; with `resume` only those that changed since the last run.
         """
         from shmcache.controllers.worker import Worker
 
         worker = Worker(self, cache)
+        if not resume:
+            worker.part.board.want_all()
         worker.start()
         return worker
 
@@ -128,7 +153,7 @@ class Controller:
 def controller(
     resource: str,
     *,
-    owns: Iterable[str | Owns] = (),
+    owns: str | Owns | Iterable[str | Owns] = (),
     watches: WatchSpecs = (),
     predicates: Iterable[Predicate] = (),
     processes: int = 1,
@@ -150,19 +175,21 @@ def controller(
     from its objects otherwise. `shard` (i, n): only the i-th of n parts of the keys.
 
     A reconcile that takes longer than `time_limit` seconds is cancelled, if it is a coroutine; of a
-    function, its process ends and another one gets the key. `catch_up`: how long the cache is
-    waited for to show what the key wrote, before other keys go first. When a worker died in a key,
-    recover(key, cache) returns as soon as the cache is what the server says; without it, the key
+    function, its process ends and another one gets the key. `catch_up`: how long a key waits
+    for the cache to show its own writes, before other keys go first. When a worker died in a key,
+    recover(key, cache) returns as soon as the cache agrees with the server; without it, the key
     waits for `settle` seconds.
     """
-    bounds(shard)  # ValueError for what is no shard
+    bounds(shard)  # ValueError for anything but a shard
+    check_predicates(predicates := tuple(predicates))
     specs: Iterable[Watches]
     if isinstance(watches, Mapping):
         specs = [Watches(watched, keys) for watched, keys in watches.items()]
     else:
-        specs = watches
-    owned = tuple(Owns(one) if isinstance(one, str) else one for one in owns)
-    sources = Sources(Type(resource, kind), tuple(predicates), owned, tuple(specs), shard)
+        specs = [watches] if isinstance(watches, Watches) else watches
+    listed = [owns] if isinstance(owns, str | Owns) else owns
+    owned = tuple(Owns(one) if isinstance(one, str) else one for one in listed)
+    sources = Sources(Type(resource, kind), predicates, owned, tuple(specs), shard)
 
     def declare(function: Reconcile) -> Controller:
         return Controller(

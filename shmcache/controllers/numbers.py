@@ -1,4 +1,4 @@
-"""What a controller counts, by the names of controller-runtime, over all of its processes."""
+"""The counts of a controller, by the names of controller-runtime, over all of its processes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from shmcache.controllers.board import Board
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shmcache.metrics import Families
+    from shmcache.monitor.metrics import Families
 
 SUCCESS, ERROR, REQUEUE, REQUEUE_AFTER = range(4)
 """Results of a reconcile."""
-TERMINAL, PANICS, TIMEOUTS, BEHIND, NANOSECONDS = range(4, 9)
+TERMINAL, PANICS, TIMEOUTS, BEHIND, NANOSECONDS, SOURCE_ERRORS = range(4, 10)
 _BOUNDS_AT = 16
 RESULTS = ("success", "error", "requeue", "requeue_after")
 BOUNDS = (
@@ -51,6 +51,8 @@ class Numbers:
         """Reconciles that took too long."""
         self.behind = self.counts[BEHIND]
         """Times that a key had to wait, since the cache did not show yet what it wrote."""
+        self.source_errors = self.counts[SOURCE_ERRORS]
+        """Times that a predicate, or a function of `watches`, raised."""
         self.seconds = self.counts[NANOSECONDS] / 1e9
         """That were spent in reconciles."""
         self.active = sum(1 for place in held for _ in place.lanes())
@@ -76,6 +78,10 @@ class Numbers:
             ("reconcile_timeouts_total", "Over the time limit.", self.timeouts),
         ):
             to.counter(PREFIX + name, about).add(value, **label)
+        to.counter(
+            "shmcache_controller_source_errors_total",
+            "Predicates and functions of watches that raised; their events are tried again.",
+        ).add(self.source_errors, **label)
         to.gauge(f"{PREFIX}max_concurrent_reconciles", "Keys at a time.").add(
             self.concurrent, **label
         )
@@ -90,7 +96,7 @@ class Numbers:
 
     def text(self, controller: str) -> str:
         """In Prometheus' format."""
-        from shmcache.metrics import Families, render
+        from shmcache.monitor.metrics import Families, render
 
         found = Families()
         self.fill(found, controller)

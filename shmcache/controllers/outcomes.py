@@ -1,15 +1,19 @@
-"""What a reconcile may say about the key, beside nothing."""
+"""Results and errors of a reconcile that have a meaning for its key."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from shmcache.errors import ShmCacheError
 
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
     """Returned by a reconcile: the key comes again, though nothing may have changed.
 
-    With `after`, in so many seconds and as if it had succeeded; without, as after an error.
+    With `after`, in so many seconds and as if it had succeeded, where 0 is the same as returning
+    None; without `after`, as after an error.
     """
 
     after: float | None = None
@@ -20,10 +24,33 @@ class Requeue:
 
 
 class TerminalError(Exception):
-    """Raised by a reconcile: trying again is useless until the object changes.
+    """A reconcile that cannot succeed before the object changes. Raise it to stop retries.
 
-    `raise TerminalError("...") from error` logs both.
+    It counts wherever it is: as the cause of another error (`raise other from terminal`), or in an
+    exception group.
     """
+
+
+class NotCached(ShmCacheError, LookupError):
+    """A resource that a controller reads is not in the cache. The text lists those that are."""
+
+
+def is_terminal(error: BaseException) -> bool:
+    """Whether an error, one of its causes, or a member of its group is a TerminalError."""
+    return any(isinstance(one, TerminalError) for one in _tree(error))
+
+
+def _tree(error: BaseException) -> Iterator[BaseException]:
+    left, seen = [error], {id(error)}
+    while left:
+        one = left.pop()
+        yield one
+        causes = [one.__cause__] if one.__cause__ is not None else []
+        members = list(one.exceptions) if isinstance(one, BaseExceptionGroup) else []
+        for other in (*causes, *members):
+            if id(other) not in seen:
+                seen.add(id(other))
+                left.append(other)
 
 
 class NotCaughtUp(Exception):

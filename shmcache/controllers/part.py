@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 from shmcache.controllers.board import Board
 from shmcache.controllers.declaring import Controller
-from shmcache.queue import WorkQueue
-from shmcache.reader import Cache
+from shmcache.errors import ForkedError
+from shmcache.queue.workqueue import WorkQueue
+from shmcache.reader.cache import Cache
 
 
 class Part:
-    """What everything in a worker process shares."""
+    """The cache, queue, board and place that everything in a worker process shares."""
 
     def __init__(self, controller: Controller, cache: Cache) -> None:
         self.controller = controller
@@ -19,6 +22,7 @@ class Part:
         self.mine = self.board.take_place(controller.concurrency)
         self.queue: WorkQueue = controller.queue(cache)
         self.stopping = False
+        self.pid = os.getpid()
         self.seen: dict[tuple[int, int], int] = {}
         """By place and bucket: up to when all deletions were seen."""
         self._written: list[str] = []
@@ -34,6 +38,13 @@ class Part:
             if found == number and name in self.cache:
                 return name
         return None
+
+    def check_fork(self) -> None:
+        """ForkedError in a child of fork(): nothing here is its own, and the parent goes on."""
+        if self.pid != os.getpid():
+            raise ForkedError(
+                f"a reconcile of {self.controller.name} forked: the parent goes on, not its child"
+            )
 
     def close(self) -> None:
         """Leaves, in order."""

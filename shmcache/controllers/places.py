@@ -17,6 +17,8 @@ BUCKETS = 1024
 RESOURCES = 16
 DELETIONS, _DELETION = 512, 512
 MAX = (1 << 64) - 1
+EXPIRE = 300.0
+"""Seconds for which a version or a deletion is remembered (WRITTEN2)."""
 
 _COUNTS = 64  # behind pid, concurrency, deletions ever used
 _LANES = 4096
@@ -33,6 +35,11 @@ _KEY_ROOM, _UID_ROOM = 376, 104
 def digest(text: str) -> int:
     """64 bits that are never 0, the same in every process."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") or 1
+
+
+def expired(when: int) -> bool:
+    """Whether something that was remembered then counts no longer."""
+    return time.monotonic_ns() - when > EXPIRE * 1e9
 
 
 class Lane(NamedTuple):
@@ -72,6 +79,20 @@ class Seat:
     def concurrency(self) -> int:
         """On how many keys it works at a time."""
         return self.board.words[self._at + 1]
+
+    @property
+    def overdue(self) -> int:
+        """The lanes that hung, as bits, if the process ended because of them; 0 if unknown."""
+        return self.board.words[self._at + 3]
+
+    def convict(self, lanes: int) -> None:
+        """The process ends because of these lanes; others that end with it are bystanders."""
+        self.board.words[self._at + 3] = lanes
+
+    @property
+    def ends_at(self) -> int:
+        """When a process that ends because of an overdue lane has ended the others, in ns."""
+        return self.board.words[self._at + 4]
 
     def count(self, number: int) -> int:
         """One of its counts: see numbers.py."""
@@ -141,6 +162,8 @@ class Mine(Seat):
         """Begins here, in no key."""
         for lane in list(self.lanes()):
             self.empty(lane.number)
+        self.convict(0)
+        self.board.words[self._at + 4] = 0
         self.board.words[self._at + 1] = concurrency
         self.board.words[self._at] = os.getpid()
 
@@ -151,6 +174,10 @@ class Mine(Seat):
         self.board.words[self._at] = 0
         self.board.leave_place(self.number)
 
+    def end_by(self, moment: int) -> None:
+        """This process ends, and its other lanes have until then."""
+        self.board.words[self._at + 4] = moment
+
     def add(self, *counts: tuple[int, int]) -> None:
         """Counts: number and amount of each."""
         words, start = self.board.words, self._at + _COUNTS // 8
@@ -159,7 +186,7 @@ class Mine(Seat):
                 words[start + number] = (words[start + number] + amount) & MAX
 
     def fill(self, number: int, key: str, digest: int, wait: float = 0.0) -> int:
-        """The lane is in the key from now on (B3); since when. Its time begins after `wait`."""
+        """The lane is in the key from now on (BOARD3); since when. Its time begins after `wait`."""
         at, now = self._lane(number), time.monotonic_ns()
         self.board.set_text(at * 8 + 16, _LANE - 16, key)
         self.board.words[at + 1] = digest
@@ -167,11 +194,19 @@ class Mine(Seat):
         return now
 
     def wrote(self, bucket: int, resource: int, version: int) -> None:
-        """Remembers a version, unless a newer one is (B2)."""
+        """Remembers a version, unless a newer one is (BOARD2).
+
+        An older version says nothing about the newer one, whose time therefore stays: a server
+        that was restored from a backup counts on from less, and the newer one expires.
+        """
         at, words = self._version(bucket, resource), self.board.words
         with self._lock:
-            words[at] = time.monotonic_ns()
-            words[at + 1] = max(words[at + 1], version)
+            if version >= words[at + 1]:
+                words[at] = time.monotonic_ns()
+                words[at + 1] = version
+            elif expired(words[at]):
+                words[at + 1] = version
+                words[at] = time.monotonic_ns()  # last: an old version never gets a new time
 
     def deleted(self, bucket: int, resource: int, key: str, uid: str) -> Deletion | None:
         """Remembers a deletion. Where there is no room: the oldest one, and does not."""

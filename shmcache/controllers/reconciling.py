@@ -2,33 +2,59 @@
 
 get ▸ lane ▸ did a worker die in it? ▸ catch up ▸ reconcile ▸ outcome ▸ lane empty ▸ done
 
-R1  done() is the last thing that is done with a key, and always is.
-R2  A reconcile is called at most by one thread for a key, on a cache that shows what the key
-has written.
-R3  Success forgets the waits of the key; an error makes them longer; a terminal one ends them.
+Run.steps() decides all of it, and yields what takes time. Two drivers do that: call() in a thread,
+await_() on a loop, where a wait has a thread of its own.
+
+    REC1  done() is the last thing that is done with a key, and always is. A child that a reconcile
+          forked does nothing more: its parent still has the key.
+    REC2  A reconcile is called at most by one thread for a key, on a cache that shows what the key
+          has written. Its time limit begins with the call.
+    REC3  Success forgets the waits of the key; an error makes them longer; a terminal one ends
+          them.
+    REC4  A process that ended because of another key counts nothing against this one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import threading
 import time
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
 
 from shmcache.controllers import numbers, written
 from shmcache.controllers.board import bucket_of
-from shmcache.controllers.outcomes import NotCaughtUp, Requeue, TerminalError
+from shmcache.controllers.outcomes import NotCaughtUp, Requeue, is_terminal
 from shmcache.controllers.part import Part
 from shmcache.controllers.places import digest
 from shmcache.controllers.reports import report
-from shmcache.errors import StaleObjectError
+from shmcache.errors import ForkedError, StaleObjectError
+from shmcache.handlers.callables import is_coroutine_function, refuse_awaitable
 
 logger = logging.getLogger(__name__)
+
+FORKED = 70
+"""Exit status of a child that a coroutine forked and let return into its parent's loop."""
+
+
+class Step(NamedTuple):
+    """Something that takes time."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    limited: bool = False
+    """Whether the controller's time limit is its time limit."""
+    waits: bool = False
+    """Whether it sleeps, and so must not be called on a loop."""
 
 
 class Run:
     """One key in one lane."""
 
-    __slots__ = ("_bucket", "_digest", "_key", "_lane", "_part", "_start")
+    __slots__ = ("_bucket", "_digest", "_error", "_key", "_lane", "_late", "_part", "_result",
+                 "_start")  # fmt: skip
 
     def __init__(self, part: Part, lane: int, key: str) -> None:
         self._part = part
@@ -37,61 +63,126 @@ class Run:
         self._bucket = bucket_of(key)
         self._digest = digest(key)
         self._start = 0
+        self._result: object = None
+        self._error: BaseException | None = None
+        self._late = False
+
+    # ---- drivers ---------------------------------------------------------------------------------
 
     def call(self) -> None:
         """All of it, of a function."""
-        try:
-            if self._prepare():
-                result = self._part.controller.function(self._key, self._part.cache)
-                self._ended(result)
-        except BaseException as error:  # noqa: BLE001 - not ours: sys.exit() as well
-            self._failed(error)
-        finally:
-            self._leave()
+        for step in self._steps():
+            try:
+                result = step.function(*step.arguments)
+                refuse_awaitable(result, "the function")
+                self._result = result
+            except BaseException as error:  # noqa: BLE001 - not ours: sys.exit() as well
+                self._error = error
 
     async def await_(self) -> None:
-        """All of it, of a coroutine function; what may wait is done in another thread."""
-        controller = self._part.controller
-        limit = asyncio.timeout(controller.time_limit)
+        """All of it, of a coroutine function."""
+        for step in self._steps():
+            try:
+                if step.waits:
+                    self._result = await in_thread(step.function, *step.arguments)
+                else:
+                    self._result = await self._awaited(step)
+            except BaseException as error:  # noqa: BLE001 - as above
+                self._error = error
+            self._end_child()
+
+    async def _awaited(self, step: Step) -> object:
+        limit = asyncio.timeout(self._part.controller.time_limit if step.limited else None)
         try:
-            if await asyncio.to_thread(self._prepare):
-                written.current.set((self._part, self._key, self._bucket))
-                async with limit:
-                    result = await controller.function(self._key, self._part.cache)
-                self._ended(result)
-        except BaseException as error:  # noqa: BLE001 - as above
-            self._failed(error, late=limit.expired())
+            async with limit:
+                result = step.function(*step.arguments)
+                return await result if hasattr(result, "__await__") else result
         finally:
-            self._leave()
+            self._late = limit.expired()
 
-    # ---- before ----------------------------------------------------------------------------------
+    def _end_child(self) -> None:
+        """A child of fork() has its parent's loop, with its descriptors: it must not go on."""
+        try:
+            self._part.check_fork()
+        except ForkedError:
+            logger.exception("pid %d ends", os.getpid())
+            os._exit(FORKED)
 
-    def _prepare(self) -> bool:
-        """Whether the key can be reconciled now."""
-        part = self._part
+    # ---- the steps -------------------------------------------------------------------------------
+
+    def _steps(self) -> Generator[Step, None, None]:
+        try:
+            yield from self._work()
+        except BaseException as error:
+            self._part.check_fork()
+            if isinstance(error, GeneratorExit):
+                raise
+            self._failed(error)
+        self._part.check_fork()
+        self._part.mine.empty(self._lane)
+        self._part.queue.done(self._key)  # REC1
+
+    def _work(self) -> Generator[Step, None, None]:
+        part, key = self._part, self._key
+        seconds = part.controller.catch_up
         dead = written.died(part, self._digest)
-        wait = part.controller.catch_up  # is not the reconcile's time
-        self._start = part.mine.fill(self._lane, self._key, self._digest, wait)
         if dead:
+            self._start = part.mine.fill(self._lane, key, self._digest, seconds)
+            yield from self._succeed(dead)
+            return
+        if not written.caught_up(part, self._bucket):
+            self._start = part.mine.fill(self._lane, key, self._digest, seconds)
+            yield Step(written.catch_up, (part, self._bucket, seconds), waits=True)
+            self._check()
+        token = written.current.set((part, key, self._bucket))
+        try:
+            self._start = part.mine.fill(self._lane, key, self._digest)
+            yield Step(part.controller.function, (key, part.cache), limited=True)
+            result = self._check()
+        finally:
+            written.current.reset(token)
+        self._ended(result)
+
+    def _check(self) -> object:
+        """The result of the last step; raises its error."""
+        self._part.check_fork()
+        result, error = self._result, self._error
+        self._result = self._error = None
+        if error is not None:
+            raise error
+        return result
+
+    def _succeed(self, dead: list[written.Death]) -> Generator[Step, None, None]:
+        """A worker died in this key: recover() asks the server, or the key rests."""
+        part, controller = self._part, self._part.controller
+        culprit = any(death.culprit for death in dead)
+        if culprit:
             part.mine.add((numbers.PANICS, 1))
-            logger.error("%s %s: a worker died in it", part.controller.name, self._key)
-            written.mourn(part, self._key, self._bucket, dead)
+            logger.error("%s %s: a worker died in it", controller.name, self._key)
+        else:
+            logger.warning("%s %s: its worker ended for another key", controller.name, self._key)
+        if controller.recover is not None:
+            waits = not is_coroutine_function(controller.recover)
+            yield Step(controller.recover, (self._key, part.cache), waits=waits)
+            self._check()
+        else:
+            written.mourn(part, self._bucket)
+        for death in dead:
+            death.seat.empty(death.lane)
+        if culprit:
             part.queue.add_rate_limited(self._key)  # it may be the key that kills
-            return False
-        written.catch_up(part, self._bucket)
-        written.current.set((part, self._key, self._bucket))
-        self._start = part.mine.fill(self._lane, self._key, self._digest)
-        return True
+        else:
+            part.queue.add(self._key, timeout=0)  # REC4
 
     # ---- after -----------------------------------------------------------------------------------
 
     def _ended(self, result: object) -> None:
         queue, key = self._part.queue, self._key
-        if result is None:
+        if result is None or (isinstance(result, Requeue) and result.after == 0):
             queue.forget(key)
             self._count(numbers.SUCCESS)
         elif not isinstance(result, Requeue):
-            raise TypeError(f"a reconcile returns None or a Requeue, not {result!r}")
+            raise TypeError(f"a reconcile must return None or a Requeue, not {result!r}")
         elif result.after is None:
             queue.add_rate_limited(key)
             self._count(numbers.REQUEUE)
@@ -100,7 +191,7 @@ class Run:
             queue.add_after(key, result.after)
             self._count(numbers.REQUEUE_AFTER)
 
-    def _failed(self, error: BaseException, *, late: bool = False) -> None:
+    def _failed(self, error: BaseException) -> None:
         part, key = self._part, self._key
         if isinstance(error, NotCaughtUp):
             part.mine.add((numbers.BEHIND, 1), (numbers.REQUEUE, 1))
@@ -108,15 +199,15 @@ class Run:
             if error.after is not None:
                 part.queue.add_after(key, error.after)
                 return
-        elif isinstance(error, StaleObjectError):  # the writer needed the memory: nobody's fault
+        elif isinstance(error, StaleObjectError):  # the writer needed the memory
             self._count(numbers.REQUEUE)
-        elif isinstance(error, TerminalError):
+        elif is_terminal(error):
             self._count(numbers.ERROR, numbers.TERMINAL)
             part.queue.forget(key)
             report(part.board, part.controller.name, key, error, "not tried again")
             return
         else:
-            self._count(numbers.ERROR, *([numbers.TIMEOUTS] if late else []))
+            self._count(numbers.ERROR, *([numbers.TIMEOUTS] if self._late else []))
             report(part.board, part.controller.name, key, error, "tried again")
         part.queue.add_rate_limited(key)
 
@@ -125,6 +216,37 @@ class Run:
         ones = [(count, 1) for count in (*counts, numbers.bound(spent))]
         self._part.mine.add((numbers.NANOSECONDS, spent), *ones)
 
-    def _leave(self) -> None:
-        self._part.mine.empty(self._lane)
-        self._part.queue.done(self._key)  # R1
+
+async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function that sleeps in a thread of its own.
+
+    Not in the loop's executor, whose few threads users' own calls need, and whose threads an
+    interpreter waits for at its end.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if future.done():
+            return  # cancelled meanwhile
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    def run() -> None:
+        result, failure = None, None  # type: Any, BaseException | None
+        try:
+            result = function(*arguments)
+        except StopIteration as error:  # no future takes it
+            failure = RuntimeError(f"{function!r} raised StopIteration")
+            failure.__cause__ = error
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            failure = error
+        try:
+            loop.call_soon_threadsafe(settle, result, failure)
+        except RuntimeError:
+            pass  # the loop is closed: nothing awaits it
+
+    threading.Thread(target=run, name="shmcache wait", daemon=True).start()
+    return await future

@@ -1,4 +1,4 @@
-"""Running controllers: processes that come again, are told to end, and killed when they hang."""
+"""Running controllers: processes that are restarted, drained, and killed when they hang."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Literal
 
-from shmcache.backoff import BackoffSettings
 from shmcache.controllers.board import Board
 from shmcache.controllers.declaring import Controller
+from shmcache.controllers.outcomes import NotCached
 from shmcache.controllers.worker import Worker
 from shmcache.errors import SegmentNotFound
-from shmcache.offspring import Body, spawned
-from shmcache.reader import Cache, attach
-from shmcache.segments import Place
-from shmcache.supervising import BACKOFF, DRAIN_SECONDS, Supervisor
+from shmcache.memory.segments import Place
+from shmcache.processes.child import Body, spawned
+from shmcache.processes.supervisor import BACKOFF, DRAIN_SECONDS, Supervisor
+from shmcache.reader.cache import Cache, attach
+from shmcache.reflector.backoff import BackoffSettings
 
-HUNG, FAILED = 71, 70
-"""Exit statuses of a worker process: a reconcile was over its time limit; a thread ended."""
+HUNG, FAILED, MISCONFIGURED = 71, 70, 78
+"""Exit statuses of a worker process: a reconcile was over its time limit; a thread ended; a
+resource that it reads is not cached, which ends all processes."""
 ATTACH_SECONDS = 1.0
 """How long a wait for the cache goes on before it looks whether it is to end."""
 MARGIN_SECONDS = 2.0
@@ -38,15 +40,17 @@ def run_controllers(
     method: Literal["fork", "spawn"] = "fork",
     drain_seconds: float = DRAIN_SECONDS,
     backoff: BackoffSettings | None = None,
+    resume: bool = False,
 ) -> int:
     """Runs controllers, each in its processes, until SIGTERM or SIGINT; the exit status.
 
     To be called in the main thread, and with "fork" before other threads are started. `cache` is
-    the name of a cache, or the environment's SHMCACHE_NAME; it is waited for. What does not drain
-    within `drain_seconds` is killed.
+    the name of a cache, or the environment's SHMCACHE_NAME; run() waits for it. A process that does
+    not drain within `drain_seconds` is killed. A start reconciles all objects, since its code may
+    be new; with `resume` it goes on where the last run ended, with what has changed since.
     """
     name = cache or os.environ.get("SHMCACHE_NAME", "")
-    place = Place(name, tuple(trusted_uids))  # ValueError for what is no name
+    place = Place(name, tuple(trusted_uids))  # ValueError for an invalid name
     if len({controller.name for controller in controllers}) < len(controllers):
         raise ValueError("controllers that run together need different names")
     bodies: list[Body] = []
@@ -54,9 +58,17 @@ def run_controllers(
         for _ in range(controller.processes):
             what = (controller, name, tuple(trusted_uids), drain_seconds)
             bodies.append(spawned(work, *what) if method == "spawn" else lambda w=what: work(*w))  # type: ignore[misc]
-    watch = Watch([one for one in controllers if one.time_limit is not None], place)
+    watch = Watchdog([one for one in controllers if one.time_limit is not None], place)
+    if not resume:
+        place.location.prepare()
+        for controller in controllers:
+            want_all(place, controller)
     supervisor = Supervisor(
-        bodies, drain_seconds=drain_seconds, tick=watch.look, backoff=backoff or BACKOFF
+        bodies,
+        drain_seconds=drain_seconds,
+        tick=watch.look,
+        backoff=backoff or BACKOFF,
+        fatal=(MISCONFIGURED,),
     )
     watch.supervisor = supervisor
     try:
@@ -65,7 +77,16 @@ def run_controllers(
         watch.close()
 
 
-class Watch:
+def want_all(place: Place, controller: Controller) -> None:
+    """A start: all keys of the controller are reconciled once more."""
+    board = Board(place, controller.name)
+    try:
+        board.want_all()
+    finally:
+        board.close()
+
+
+class Watchdog:
     """Kills worker processes that hang so badly that they cannot end themselves."""
 
     def __init__(self, controllers: Sequence[Controller], place: Place) -> None:
@@ -86,13 +107,17 @@ class Watch:
         limit = (controller.time_limit or 0.0) + MARGIN_SECONDS
         now, left = time.monotonic_ns(), limit
         for seat in self._board(controller).places:
-            if seat.pid in children:
-                for lane in seat.lanes():
-                    spent = (now - lane.since) / 1e9
-                    left = min(left, max(MARGIN_SECONDS, limit - spent))
-                    if spent >= limit and self.supervisor is not None:
-                        logger.error("%s %s: hangs, and is killed", controller.name, lane.key)
-                        self.supervisor.kill(children[seat.pid])
+            if seat.pid not in children:
+                continue
+            late = False
+            for lane in seat.lanes():
+                spent = (now - lane.since) / 1e9
+                left = min(left, max(MARGIN_SECONDS, limit - spent))
+                if spent >= limit and now >= seat.ends_at + int(MARGIN_SECONDS * 1e9):
+                    logger.error("%s %s: hangs, and is killed", controller.name, lane.key)
+                    late = True
+            if late and self.supervisor is not None:
+                self.supervisor.kill(children[seat.pid])
         return left
 
     def _board(self, controller: Controller) -> Board:
@@ -111,19 +136,19 @@ class Watch:
 # ---- a worker process ----------------------------------------------------------------------------
 
 
-class Told:
+class Termination:
     """SIGTERM, as a thing to sleep on: a handler may run at any line, and so only writes a byte."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self.told = False
+        self.requested = False
 
     def install(self) -> None:
         """Takes SIGTERM from now on; SIGINT is the parent's. Main thread only."""
         signal.signal(signal.SIGTERM, self._end)
 
     def _end(self, _number: int, _frame: FrameType | None) -> None:
-        self.told = True
+        self.requested = True
         self.wake()
 
     def wake(self) -> None:
@@ -143,21 +168,25 @@ class Told:
 
 def work(controller: Controller, name: str, trusted: tuple[int, ...], drain_seconds: float) -> int:
     """The whole life of a worker process; its exit status."""
-    told = Told()
-    told.install()
-    found = _attached(name, trusted, told)
+    termination = Termination()
+    termination.install()
+    found = _attached(name, trusted, termination)
     if found is None:
         return 0
     with found as cache:
-        worker = Worker(controller, cache)
-        worker.on_failure = told.wake
+        try:
+            worker = Worker(controller, cache)
+        except NotCached as error:
+            logger.error("%s", error)  # noqa: TRY400 - the text has all of it
+            return MISCONFIGURED
+        worker.on_failure = termination.wake
         worker.start()
-        while not told.told and worker.failed is None:
+        while not termination.requested and worker.failed is None:
             left, key = worker.overdue()
             if left == 0:
-                worker.say_hung(key)
+                worker.retire(key)
                 os._exit(HUNG)
-            told.sleep(left)
+            termination.sleep(left)
         worker.stop()
         if not worker.join(drain_seconds):
             logger.warning("%s: not all keys in progress came to an end", controller.name)
@@ -168,10 +197,10 @@ def work(controller: Controller, name: str, trusted: tuple[int, ...], drain_seco
     return 0
 
 
-def _attached(name: str, trusted: tuple[int, ...], told: Told) -> Cache | None:
-    """The cache, as soon as there is one; None if told to end before."""
+def _attached(name: str, trusted: tuple[int, ...], termination: Termination) -> Cache | None:
+    """The cache, as soon as there is one; None if SIGTERM comes first."""
     said = False
-    while not told.told:
+    while not termination.requested:
         try:
             return attach(name, timeout=ATTACH_SECONDS, trusted_uids=trusted)
         except SegmentNotFound as error:

@@ -1,32 +1,34 @@
 """From events to keys: which objects of the controller's resource an event makes dirty.
 
-    the resource itself   its own key
-    owns                  that of the controlling owner, by group and kind as controller-runtime
-    watches               whatever a function says
+the resource itself   its own key
+owns                  that of the controlling owner, by group and kind as controller-runtime
+watches               the keys that a function returns
 
-Of an update, old and new are asked: an object that changed its owner makes both dirty. Where the
-last state of a deleted object is not known, nobody can tell whose it was: then all keys are dirty.
+SRC1  Of an update, both old and new count: an object that changed its owner makes both dirty.
+SRC2  Where the state before an event is gone (a Tombstone is left: the consumer was away for
+      longer than the window), its owners and keys are unknown. Then all keys are dirty, once
+      for each state of the cache, and predicates are not asked: they could not compare.
+SRC3  A function that raises loses no event: the feeder calls it again. Owner references that
+      are malformed are skipped, one by one.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shmcache.controllers.places import digest
 from shmcache.controllers.predicates import Predicate
-from shmcache.feeding import Event
+from shmcache.handlers.callables import check_plain, refuse_awaitable
+from shmcache.handlers.tombstone import Tombstone
 from shmcache.protocol.builtins import builtin
-from shmcache.reader import Cache
-from shmcache.tombstone import Tombstone
+from shmcache.queue.feeder import SourceEvent
+from shmcache.reader.cache import Cache
 
-KeysOf = Callable[[Event], Iterable[str]]
-Mapper = Callable[[Any, Cache], "Iterable[str] | None"]
-"""Is given an object and the cache; the keys that it makes dirty."""
-
-logger = logging.getLogger(__name__)
+KeysOf = Callable[[SourceEvent], Iterable[str]]
+Mapper = Callable[[Any, Cache], "str | Iterable[str] | None"]
+"""Called with an object and the cache; returns the keys that it makes dirty, or one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,9 @@ class Owns:
     any_owner: bool = False
     """Whether owners count that are not the controlling one."""
 
+    def __post_init__(self) -> None:
+        check_predicates(self.predicates)
+
 
 @dataclass(frozen=True, slots=True)
 class Watches:
@@ -47,11 +52,22 @@ class Watches:
     keys: Mapper
     predicates: tuple[Predicate, ...] = ()
 
+    def __post_init__(self) -> None:
+        check_plain(self.keys, "the function of watches")
+        check_predicates(self.predicates)
+
+
+def check_predicates(predicates: Iterable[Predicate]) -> None:
+    """TypeError for a predicate that is not a plain function."""
+    for predicate in predicates:
+        check_plain(predicate, "a predicate")
+
 
 class Type:
-    """Group, kind and scope of a resource, as owner references speak of them.
+    """Group, kind and scope of a resource, as owner references name them.
 
-    Of built-in resources it is known, of others it is learned from their objects, unless given.
+    In this order: as given, as the reflector's discovery found them, as they are known of built-in
+    resources, as the first object shows them.
     """
 
     def __init__(self, resource: str, kind: str | None = None) -> None:
@@ -60,28 +76,37 @@ class Type:
         self.group = plain.partition(".")[2]
         self.kind = kind
         self.namespaced: bool | None = None
+        self._given = kind
         for known in builtin():
             if known.key == plain:
                 self.kind = kind or known.kind
                 self.namespaced = known.namespaced
 
     def learn(self, cache: Cache) -> None:
-        """Looks at an object, if there is one."""
+        """Reads what discovery found, or looks at an object, if there is one."""
         if self.kind is not None and self.namespaced is not None:
+            return
+        reader, number = cache.locate(self.resource)
+        settings = reader.root().record(number)["settings"] or {}
+        if settings.get("kind"):
+            self.group = str(settings.get("group") or "")
+            self.kind = self._given or str(settings["kind"])
+            self.namespaced = bool(settings.get("namespaced", True))
             return
         for obj in cache[self.resource].list(limit=1):
             self.kind = self.kind or obj.get("kind")
             self.namespaced = "namespace" in obj["metadata"]
 
     def key(self, reference: Any, namespace: str | None) -> str | None:
-        """The key that an owner reference names; None if it names another type."""
-        group, slash, _ = reference["apiVersion"].rpartition("/")
-        if (group if slash else "") != self.group:
+        """The key that an owner reference names; None if it names another type, or is malformed."""
+        fields = [reference.get(field) for field in ("apiVersion", "kind", "name")]
+        if not all(isinstance(field, str) and field for field in fields):
             return None
-        if self.kind is not None and reference["kind"] != self.kind:
+        version, kind, name = fields
+        group, slash, _ = version.rpartition("/")
+        if (group if slash else "") != self.group or self.kind not in {None, kind}:
             return None
-        name: str = reference["name"]
-        return f"{namespace}/{name}" if namespace and self.namespaced is not False else name
+        return f"{namespace}/{name}" if namespace and self.namespaced is not False else str(name)
 
 
 class Sources:
@@ -100,6 +125,7 @@ class Sources:
         self.owns = owns
         self.watches = watches
         self._index, self._shards = shard or (0, 1)
+        self._everything: list[_Everything] = []
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -126,26 +152,45 @@ class Sources:
     # ---- one function for each kind of source --------------------------------------------------
 
     def _united(self, parts: list[KeysOf]) -> KeysOf:
-        def united(event: Event) -> Iterable[str]:
-            keys = dict.fromkeys(key for keys in parts for key in keys(event))
+        def united(event: SourceEvent) -> Iterable[str]:
+            try:
+                keys = dict.fromkeys(key for keys in parts for key in keys(event))
+                for key in keys:
+                    if not isinstance(key, str):
+                        raise TypeError(f"the function of watches must return keys, not {key!r}")
+            except BaseException:
+                for everything in self._everything:
+                    everything.forget()  # its keys are not added: the event comes again (SRC3)
+                raise
             return [key for key in keys if self.ours(key)]
 
         return united
 
     def _asked(self, predicates: tuple[Predicate, ...], keys: KeysOf) -> KeysOf:
-        def asked(event: Event) -> Iterable[str]:
-            return keys(event) if all(predicate(event) for predicate in predicates) else ()
+        def asked(event: SourceEvent) -> Iterable[str]:
+            if not _partial(event):  # SRC2
+                for predicate in predicates:
+                    passes = predicate(event)
+                    refuse_awaitable(passes, "a predicate")
+                    if not passes:
+                        return ()
+            return keys(event)
 
         return asked
 
-    def _itself(self, event: Event) -> Iterable[str]:
+    def _itself(self, event: SourceEvent) -> Iterable[str]:
         return (event.key,)
 
+    def _everything_of(self, cache: Cache) -> _Everything:
+        self._everything.append(_Everything(self.kind.resource, cache))
+        return self._everything[-1]
+
     def _owners(self, owned: Owns, cache: Cache) -> KeysOf:
-        def owners(event: Event) -> Iterator[str]:
+        everything = self._everything_of(cache)
+
+        def owners(event: SourceEvent) -> Iterator[str]:
             self.kind.learn(cache)
-            if _unknown(event):
-                yield from self._all(cache)
+            yield from everything.keys(event)
             for obj in _both(event):
                 yield from self._owners_of(obj, any_owner=owned.any_owner)
 
@@ -153,31 +198,63 @@ class Sources:
 
     def _owners_of(self, obj: Any, *, any_owner: bool) -> Iterator[str]:
         metadata = obj["metadata"]
-        for reference in metadata.get("ownerReferences") or ():
-            if any_owner or reference.get("controller"):
+        for reference in _references(metadata):
+            if any_owner or reference.get("controller") is True:
                 key = self.kind.key(reference, metadata.get("namespace"))
                 if key is not None:
                     yield key
+                if not any_owner:
+                    return  # there is one controlling owner: the first, as the API machinery reads
 
     def _mapped(self, watched: Watches, cache: Cache) -> KeysOf:
-        def mapped(event: Event) -> Iterator[str]:
-            if _unknown(event):
-                yield from self._all(cache)
+        everything = self._everything_of(cache)
+
+        def mapped(event: SourceEvent) -> Iterator[str]:
+            yield from everything.keys(event)
             for obj in _both(event):
-                yield from watched.keys(obj, cache) or ()
+                found = watched.keys(obj, cache)
+                refuse_awaitable(found, "the function of watches")
+                if isinstance(found, str):
+                    yield found
+                else:
+                    yield from found or ()
 
         return mapped
 
-    def _all(self, cache: Cache) -> Iterable[str]:
-        return [key for key, _ in cache[self.kind.resource].range()]
+
+class _Everything:
+    """All keys of a resource, for an event that may concern each of them (SRC2)."""
+
+    def __init__(self, resource: str, cache: Cache) -> None:
+        self._resource = resource
+        self._cache = cache
+        self._covered: object = None  # the state whose unknown events are dealt with
+
+    def keys(self, event: SourceEvent) -> Iterable[str]:
+        """All keys if the event needs them, once for the events of one state."""
+        if not _partial(event) or (event.state is not None and event.state == self._covered):
+            return ()
+        self._covered = event.state
+        return [key for key, _ in self._cache[self._resource].range()]
+
+    def forget(self) -> None:
+        """The keys that were returned last were not used."""
+        self._covered = None
 
 
-def _both(event: Event) -> Iterator[Any]:
+def _references(metadata: Any) -> Iterator[Any]:
+    references = metadata.get("ownerReferences")
+    for reference in references if isinstance(references, Sequence) else ():
+        if isinstance(reference, Mapping):
+            yield reference
+
+
+def _both(event: SourceEvent) -> Iterator[Any]:
     for obj in (event.old, event.new):
         if obj is not None and not isinstance(obj, Tombstone):
             yield obj
 
 
-def _unknown(event: Event) -> bool:
-    """Whether something went away of which nothing is known but its name."""
-    return event.kind == "DELETED" and (event.old is None or isinstance(event.old, Tombstone))
+def _partial(event: SourceEvent) -> bool:
+    """Whether nothing but its identity is known of the object before the event."""
+    return isinstance(event.old, Tombstone) or (event.kind == "DELETED" and event.old is None)

@@ -1,8 +1,8 @@
-"""One process of a controller: syncs, feeds or waits to feed, and works on keys until told to end.
+"""One process of a controller: syncs, feeds or waits to feed, and works on keys until stop().
 
 Threads: the feeder's, one for each key at a time (of an async reconcile: one with the loop, one
-that takes keys), and the caller's, which sleeps. Told to end, no new key is taken, and those in
-progress come to their end.
+that takes keys), and the caller's, which sleeps. When it is stopped, no new key is taken, and those
+in progress come to their end. All threads are daemons: an interpreter can end at any time.
 """
 
 from __future__ import annotations
@@ -14,25 +14,43 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any
 
 from shmcache.controllers import numbers
 from shmcache.controllers.declaring import Controller
+from shmcache.controllers.outcomes import NotCached
 from shmcache.controllers.part import Part
-from shmcache.controllers.reconciling import Run
+from shmcache.controllers.reconciling import Run, in_thread
 from shmcache.errors import ClosedError, ForkedError
-from shmcache.feeding import Feeder
-from shmcache.queue import QueueShutDown
-from shmcache.reader import Cache
+from shmcache.queue.feeder import Feeder
+from shmcache.queue.workqueue import QueueShutDown
+from shmcache.reader.cache import Cache
 
 LOOK_SECONDS = 1.0
 """How long a wait for the first content goes on before it looks whether it is to end."""
+_RETIRE_SECONDS = 0.02
+_LANE = "lane "  # names of tasks begin with it
 
 logger = logging.getLogger(__name__)
 
 
 class NotSynced(Exception):
-    """What a controller reads did not become complete in time."""
+    """A resource that a controller reads did not become complete in time."""
+
+
+def check_cached(controller: Controller, cache: Cache) -> None:
+    """NotCached if the controller reads a resource that the cache does not have."""
+    known = cache.resources
+    for resource in controller.sources.resources:
+        if resource not in known:
+            near = get_close_matches(resource, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            listed = ", ".join(known) or "nothing"
+            raise NotCached(
+                f"controller {controller.name!r} reads {resource!r}, which is not in cache "
+                f"{cache.name!r}: it has {listed}{hint}"
+            )
 
 
 class Worker:
@@ -41,14 +59,22 @@ class Worker:
     def __init__(self, controller: Controller, cache: Cache) -> None:
         self.controller = controller
         self.cache = cache
+        check_cached(controller, cache)
         self.part = Part(controller, cache)
         self.failed: BaseException | None = None
-        """What ended a thread that was not told to end."""
+        """The error that ended a thread before stop()."""
         self.on_failure: Callable[[], object] = lambda: None
-        self._feeder = Feeder(cache, self.part.queue, controller.sources.feeds(cache))
+        self._feeder = Feeder(
+            cache,
+            self.part.queue,
+            controller.sources.feeds(cache),
+            starts=self.part.board,
+            on_error=lambda: self.part.mine.add((numbers.SOURCE_ERRORS, 1)),
+        )
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._idents: dict[int, int] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     # ---- life ------------------------------------------------------------------------------------
 
@@ -66,8 +92,10 @@ class Worker:
         self.part.stopping = True
         self._stop.set()
         self._feeder.stop()
-        self.part.queue.stop()
-        self.cache.wake()
+        if not self.part.queue.closed:
+            self.part.queue.stop()
+        if not self.cache.closed:
+            self.cache.wake()
 
     def join(self, timeout: float | None = None) -> bool:
         """Waits for the keys in progress; False if `timeout` seconds passed. Leaves, if not."""
@@ -86,8 +114,8 @@ class Worker:
             except ForkedError:
                 pass  # a reconcile forked, and nothing here is the child's
             except BaseException as error:  # noqa: BLE001 - the process cannot go on without it
-                told = self._stop.is_set() and isinstance(error, QueueShutDown | ClosedError)
-                if not told:
+                stopped = self._stop.is_set() or self.cache.closed
+                if not (stopped and isinstance(error, QueueShutDown | ClosedError)):
                     self.failed = error
                     self.on_failure()
 
@@ -108,13 +136,15 @@ class Worker:
 
     async def _serve(self) -> None:
         """An async reconcile: as many tasks as may run at a time, keys taken by a thread."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         free = threading.Semaphore(self.controller.concurrency)
         lanes = list(range(self.controller.concurrency))
         running: set[asyncio.Task[None]] = set()
 
         async def run(key: str) -> None:
             lane = lanes.pop()
+            task: Any = asyncio.current_task()
+            task.set_name(f"{_LANE}{lane}")
             try:
                 await Run(self.part, lane, key).await_()
             finally:
@@ -131,7 +161,7 @@ class Worker:
 
         self._idents = dict.fromkeys(lanes, threading.get_ident())
         try:
-            await asyncio.to_thread(self._take, free, begin_soon)
+            await in_thread(self._take, free, begin_soon)
         finally:
             while running:
                 await asyncio.wait(running)
@@ -152,11 +182,13 @@ class Worker:
     # ---- before the first key --------------------------------------------------------------------
 
     def _sync(self) -> None:
-        """Returns when all resources are complete, and in the queue; or told to end."""
+        """Returns when all resources are complete, or the worker ends.
+
+        Their keys may still be on the way into the queue: work overlaps with that.
+        """
         deadline = time.monotonic() + self.controller.sync_timeout
         for resource in self.controller.sources.resources:
             self._until(lambda resource=resource: self._synced(resource), resource, deadline)  # type: ignore[misc]
-        self._until(lambda: self._feeder.wait_synced(LOOK_SECONDS), "the queue", deadline)
 
     def _until(self, fact: Callable[[], bool], what: str, deadline: float) -> None:
         while not self._stop.is_set() and not fact():
@@ -185,16 +217,48 @@ class Worker:
         since, key = min(lanes, default=(now, ""))
         return max(0.0, limit - (now - since) / 1e9), key
 
-    def say_hung(self, key: str) -> None:
+    def retire(self, key: str) -> None:
+        """Ends the process for the sake of an overdue key, after the other keys have ended.
+
+        Each of those has its own time limit, so this takes no longer than that. On a loop that
+        hangs they cannot end.
+        """
+        self._log_hung(key)
+        limit = self.controller.time_limit or 0.0
+        if not self.controller.asynchronous:
+            deadline = time.monotonic() + limit
+            self.part.mine.end_by(int(deadline * 1e9))
+            self.stop()
+            while self._in_time(limit) and time.monotonic() < deadline:
+                time.sleep(_RETIRE_SECONDS)
+        self.part.mine.convict(self._blocking() or self._overdue(limit))
+
+    def _blocking(self) -> int:
+        """The lane whose coroutine does not give its loop back, as a bit; 0 if that is unknown."""
+        task = None if self._loop is None else asyncio.current_task(self._loop)
+        name = "" if task is None else task.get_name().removeprefix(_LANE)
+        return 1 << int(name) if name.isdigit() else 0
+
+    def _overdue(self, limit: float) -> int:
+        """The lanes that are over the time limit, as bits."""
+        now = time.monotonic_ns()
+        late = [lane for lane in self.part.mine.lanes() if now - lane.since >= limit * 1e9]
+        return sum(1 << lane.number for lane in late)
+
+    def _in_time(self, limit: float) -> bool:
+        """Whether a lane is in a key that may end yet."""
+        return any(not self._overdue(limit) >> x.number & 1 for x in self.part.mine.lanes())
+
+    def _log_hung(self, key: str) -> None:
         """Logs where the thread is that is in this key."""
         self.part.mine.add((numbers.TIMEOUTS, 1))
         frames: dict[int, Any] = sys._current_frames()  # noqa: SLF001 - there is no other way
         for lane in self.part.mine.lanes():
             if lane.key == key:
                 frame = frames.get(self._idents.get(lane.number, 0))
-                where = "".join(traceback.format_stack(frame)) if frame else "nobody knows where\n"
+                where = "".join(traceback.format_stack(frame)) if frame else "an unknown place\n"
                 logger.error(
-                    "%s %s: over its time limit of %g s; this process ends, and the key goes to "
-                    "another. It is at\n%s",
+                    "%s %s: over its time limit of %g s; this process ends when its other keys "
+                    "have, and the key goes to another. It is at\n%s",
                     self.controller.name, key, self.controller.time_limit, where.rstrip(),
                 )  # fmt: skip

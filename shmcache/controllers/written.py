@@ -1,22 +1,23 @@
-"""Reading one's own writes: no key is reconciled on a cache that does not show yet what it wrote.
+"""Reading one's own writes: no key is reconciled on a cache that does not show its writes yet.
 
     pod = api.create_namespaced_pod(...)
-    shmcache.written("pods", pod)           # what the server answered
-    shmcache.deleted("pods", pod)           # what was deleted, as it was known
+    shmcache.written("pods", pod)           # the server's answer
+    shmcache.deleted("pods", pod)           # the deleted object, as last seen
 
-Before the key is reconciled again, in whatever process, the cache is waited for: until the resource
-is at the version written, and until no object of the UID stands under the key that was deleted (or
-it says itself that it is being deleted). A key that waits too long is tried again later.
+Before the key is reconciled again, in whatever process, it waits until the resource in the cache
+has the written version, and until the deleted key holds no object of that UID (or one that is
+being deleted). A key that waits too long is tried again later.
 
-What a process has written that was killed before it could say so, nobody knows. With `recover`,
-the next one calls that function, which asks the server and returns when the cache shows what it
-said; without, the key waits for `settle` seconds, which is longer than a healthy watch lags, and no
-proof. (The version of a list would prove it, but a quiet resource reaches that only with its next
-bookmark, in a minute or so.)
+Writes of a process that was killed before it could report them are unknown. With `recover`,
+the next one calls that function, which asks the server and returns when the cache shows its
+answer; without, the key waits for `settle` seconds, which is longer than a healthy watch lags, but
+proves nothing. (The version of a list would be a proof, but a quiet resource reaches it only with
+its next bookmark, in a minute or so.)
 
-    W1  written() and deleted() have stored what they say when they return, and so before done().
-    W2  What was remembered is forgotten after EXPIRE seconds: a server that was restored from a
-        backup never gets there. client-go's expectations end after the same time.
+    WRITTEN1  written() and deleted() have stored their words when they return, and so before
+        done().
+    WRITTEN2  A version is forgotten after places.EXPIRE seconds: a server that was restored from
+        a backup never reaches it. client-go's expectations end after the same time.
 """
 
 from __future__ import annotations
@@ -24,16 +25,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmcache.controllers.outcomes import NotCaughtUp
-from shmcache.controllers.places import MAX, Deletion, Seat
+from shmcache.controllers.places import MAX, Deletion, Seat, expired
 from shmcache.protocol import versions
 
 if TYPE_CHECKING:
     from shmcache.controllers.part import Part
 
-EXPIRE = 300.0
 _DEATH = "(a worker died)"  # in the place of a resource; its versions are moments
 
 current: ContextVar[tuple[Part, str, int]] = ContextVar("shmcache.controllers.current")
@@ -71,7 +71,7 @@ def _current(name: str) -> tuple[Part, str, int]:
 
 
 def _remember(part: Part, bucket: int, resource: str, version: str) -> None:
-    versions.compare(version, version)  # ValueError for what is none
+    versions.compare(version, version)  # ValueError for an invalid version
     if int(version) > MAX:
         raise ValueError(f"resourceVersion {version} has more than 64 bits: it is not remembered")
     part.cache.locate(resource)  # KeyError for what is not cached
@@ -79,7 +79,7 @@ def _remember(part: Part, bucket: int, resource: str, version: str) -> None:
 
 
 def _metadata(obj: Any, name: str, attribute: str | None = None) -> str:
-    """A field of the metadata, of whatever holds one; "" if there is none."""
+    """A field of the metadata, of a dict or an object; "" if it is missing."""
     if isinstance(obj, Mapping):
         return str(obj["metadata"].get(name) or "")
     return str(getattr(obj.metadata, attribute or name) or "")
@@ -88,32 +88,48 @@ def _metadata(obj: Any, name: str, attribute: str | None = None) -> str:
 # ---- before a reconcile --------------------------------------------------------------------------
 
 
-def died(part: Part, digest: int) -> list[tuple[Seat, int]]:
-    """The lanes in which workers died with this key, which is ours now (B3)."""
-    return [(seat, lane) for seat in part.board.places for lane in seat.lanes_in(digest)]
+class Death(NamedTuple):
+    """A lane in which a worker ended before it was through with its key."""
+
+    seat: Seat
+    lane: int
+    culprit: bool
+    """Whether this key may have ended it: no other lane was over its time limit."""
 
 
-def mourn(part: Part, key: str, bucket: int, lanes: list[tuple[Seat, int]]) -> None:
-    """Returns when the cache shows what the dead wrote, or it is remembered to wait for that."""
-    recover = part.controller.recover
-    if recover is not None:
-        recover(key, part.cache)
-    else:
-        settled = time.monotonic_ns() + int(part.controller.settle * 1e9)
-        part.mine.wrote(bucket, part.board.resource(_DEATH), settled)
-    for seat, lane in lanes:
-        seat.empty(lane)
+def died(part: Part, digest: int) -> list[Death]:
+    """The lanes in which workers died with this key, which is ours now (BOARD3)."""
+    return [
+        Death(seat, lane, culprit=not seat.overdue or bool(seat.overdue >> lane & 1))
+        for seat in part.board.places
+        for lane in seat.lanes_in(digest)
+    ]
 
 
-def catch_up(part: Part, bucket: int) -> None:
+def mourn(part: Part, bucket: int) -> None:
+    """Where nothing can be asked: the key waits for a while, in whatever process."""
+    settled = time.monotonic_ns() + int(part.controller.settle * 1e9)
+    part.mine.wrote(bucket, part.board.resource(_DEATH), settled)
+
+
+def caught_up(part: Part, bucket: int) -> bool:
+    """Whether the cache shows what the keys of the bucket wrote; does not wait."""
+    try:
+        catch_up(part, bucket, 0.0)
+    except NotCaughtUp:
+        return False
+    return True
+
+
+def catch_up(part: Part, bucket: int, seconds: float) -> None:
     """Waits until the cache shows what the keys of the bucket wrote; NotCaughtUp if it does not."""
-    deadline = time.monotonic() + part.controller.catch_up
+    deadline = time.monotonic() + seconds
     places = part.board.places
     for resource, number in part.written_resources():
         newest = 0
         for seat in places:
             when, version = seat.written(bucket, number)
-            if version > newest and not _expired(when):
+            if version > newest and not expired(when):
                 newest = version
         if newest and resource == _DEATH:
             _settle(newest)
@@ -132,10 +148,6 @@ def _settle(until: int) -> None:
         raise error
 
 
-def _expired(when: int) -> bool:
-    return time.monotonic_ns() - when > EXPIRE * 1e9
-
-
 def _reaches(part: Part, resource: str, version: int, deadline: float) -> bool:
     try:
         cached = part.cache[resource]
@@ -147,7 +159,7 @@ def _reaches(part: Part, resource: str, version: int, deadline: float) -> bool:
 def _see_deletions(part: Part, seat: Seat, bucket: int, deadline: float) -> None:
     stamp = seat.deleted_at(bucket)
     for deletion in seat.deletions():
-        if deletion.bucket == bucket and not _expired(deletion.when):
+        if deletion.bucket == bucket and not expired(deletion.when):
             if not _await_deletion(part, deletion, deadline):
                 raise NotCaughtUp(f"{deletion.key} is there still, which this key deleted")
             if seat.number == part.mine.number:

@@ -1,4 +1,4 @@
-"""What a resource's objects weigh, and whether that is more than they may.
+"""The weight of a resource's objects, and its limit.
 
 The weight is that of the JSON text as the server sends it: exact, the same on each machine, and an
 upper bound of nearly all caches' memory. A size for each key is kept only where there is a bound.
@@ -19,7 +19,7 @@ class OverBudget(CacheFull):
 
 
 class Budget:
-    """What all feeds of a resource weigh together."""
+    """The weight of all feeds of a resource together."""
 
     __slots__ = ("_lock", "limit", "resource", "total")
 
@@ -90,13 +90,13 @@ class Weights:
             self._budget.check(self._budget.total - self.total + self._staged_total)
 
     def finish(self) -> None:
-        """What was staged is the content."""
+        """The staged content becomes the content."""
         self._sizes, self._staged = self._staged, {}
         self._move(self._staged_total)
         self._staged_total = 0
 
     def cancel(self) -> None:
-        """What was staged is forgotten."""
+        """Forgets the staged content."""
         self._staged, self._staged_total = {}, 0
 
     def _move(self, total: int) -> None:

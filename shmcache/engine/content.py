@@ -1,10 +1,10 @@
-"""What a feed makes of its resource in the cache: items go in, generations come out.
+"""The content of one feed in the cache: items go in, generations come out.
 
 A feed that has the resource for itself replaces it as a whole; one of several namespaces replaces
 the keys under its own prefix only. Objects with a transform are decoded here and stored as dicts;
 all others stay JSON text until the core reads them.
 
-Whatever raises CacheFull left what readers see as it was.
+A call that raises CacheFull leaves the state that readers see as it was.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from shmcache.errors import LimitExceeded, UnsupportedValue
 if TYPE_CHECKING:
     from shmcache.engine.transforms import Transforming
     from shmcache.protocol.items import Item
-    from shmcache.staging import Staged
-    from shmcache.writer import Writer
+    from shmcache.writer.staging import Staged
+    from shmcache.writer.writer import Writer
 
 logger = logging.getLogger(__name__)
 
 BATCH = 500  # decoded objects in one generation or one turn of the writer
+
+_SHOWN = frozenset({1, 10, 100, 1000, 10_000, 100_000, 1_000_000})
+"""Refusals of a source that are logged: a whole resource may be encoded otherwise."""
 
 
 class Cancelled(Exception):
@@ -48,7 +51,7 @@ class Content:
         marks: Callable[[], str] = str,
         turn: AbstractContextManager[object],
     ) -> None:
-        """`advance` is told this feed's version and returns that of the resource.
+        """`advance` takes this feed's version and returns that of the resource.
 
         `marks` says how far all feeds are, for the next life.
 
@@ -106,6 +109,22 @@ class Content:
                 staged.delete(item.key)
             else:
                 self._try(item, staged.put, item.key, obj, item.version)
+
+    def refuse(self, key: str, why: str) -> None:
+        """Leaves out an object that the source could not make; its key stays as it was (G3)."""
+        self._refused += 1
+        if self._staged is not None:
+            self._staged.keep(key)
+        if self._refused in _SHOWN:
+            logger.error("%s: %s is refused: %s", self._resource, key, why)
+            if self._refused > 1:
+                logger.error("%s: refused %d values so far", self._resource, self._refused)
+
+    def take_back(self, version: str | None) -> None:
+        """A batch around the last calls was undone: this feed is at `version`, as before it."""
+        with self._turn:
+            self._advance(version or "")
+        self.version = version
 
     def finish(self, version: str) -> int:
         """Makes the staged content visible, at once; how many objects were staged."""

@@ -1,8 +1,10 @@
-"""What a feed has done since it was asked last, in numbers."""
+"""The work of a feed since the last look, in numbers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from shmcache.protocol.items import Item
 
 
 @dataclass(slots=True)
@@ -26,4 +28,18 @@ class Counters:
     exceeded: int = 0
     """How often what came did not fit."""
     crashes: int = 0
-    """Times that the feed's own thread failed and began anew: each is a bug."""
+    """Times that the feed's own thread failed and started again: each is a bug."""
+
+    def count(self, items: list[Item]) -> bool:
+        """Adds a batch of a watch; whether it has nothing but objects and bookmarks."""
+        size = objects = bookmarks = 0
+        for item in items:
+            size += len(item.raw)
+            if item.key:
+                objects += 1
+            elif item.type == "BOOKMARK":
+                bookmarks += 1
+        self.bytes += size
+        self.events += objects
+        self.bookmarks += bookmarks
+        return objects + bookmarks == len(items)

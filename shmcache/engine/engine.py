@@ -11,51 +11,59 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from shmcache import states
-from shmcache.backoff import Backoff
 from shmcache.engine.budget import Budget, Weights
+from shmcache.engine.config.timing import Timing
+from shmcache.engine.confirming import ResourceConfirmer
 from shmcache.engine.content import Content
 from shmcache.engine.counters import Counters
 from shmcache.engine.describing import described
-from shmcache.engine.feed import Feed, Parts
-from shmcache.engine.opening import Opener
-from shmcache.engine.pace import Pace
+from shmcache.engine.desk import Desk
+from shmcache.engine.feed import Parts, SourceFeed
+from shmcache.engine.gate import Gate
+from shmcache.engine.joint import JointContent, JointState, resumed, share_of
+from shmcache.engine.marking import TimeMarking
+from shmcache.engine.open_etcd import EtcdOpener, last_written
+from shmcache.engine.open_source import Opener
+from shmcache.engine.own_reader import OwnReader
 from shmcache.engine.plans import Plan
-from shmcache.engine.standing import Standing, versions_of
-from shmcache.engine.timing import Timing
+from shmcache.engine.proof import Claim, Prover, digest
+from shmcache.engine.rate_limit import Pace
+from shmcache.engine.resource_state import ResourceState, versions_of
 from shmcache.engine.transforms import Transforming
-from shmcache.errors import CacheFull
-from shmcache.reflector import Reflector, ReflectorSettings
+from shmcache.errors import CacheFull, ShmCacheError
+from shmcache.reflector.backoff import Backoff
+from shmcache.reflector.machine import Reflector, ReflectorSettings
 from shmcache.source.base import SourceFailed
-from shmcache.writer import Writer
+from shmcache.writer.writer import Writer
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 DESCRIBE_SECONDS = 30.0
-"""Until readers are told what a resource is, if that failed."""
+"""At least so long passes between two attempts to describe a resource."""
 
 
-class Kept:
+class RunningPlan:
     """One plan being carried out: its standing, its budget, its feeds."""
 
     def __init__(self, writer: Writer, plan: Plan) -> None:
         self.plan = plan
         self.budget = Budget(plan.name, plan.budget)
         self.transform = plan.load_transform()
-        self.feeds: list[Feed] = []
+        self.feeds: list[SourceFeed] = []
         self.turn = threading.Lock()
         """Of its feeds, when they publish."""
         self._refused = 0
         self._lock = threading.Lock()
         self.describe_at = 0.0
-        """When readers are to be told what it is; never again once they were."""
-        self.word = 0.0
-        """When its server was last heard in an earlier life; 0: never."""
-        self.standing = Standing(plan.max_age, partial(self._publish, writer), time.monotonic)
+        """When its description is to be stored (next)."""
+        self._described = -DESCRIBE_SECONDS
+        self._watches = 0
+        self.standing = ResourceState(plan.max_age, partial(self._publish, writer), time.monotonic)
 
     def _publish(self, writer: Writer, state: int, reason: str) -> bool:
         """Whether readers see it. Without memory for it they may not yet: it is tried again."""
@@ -76,6 +84,16 @@ class Kept:
         with self._lock:
             before, self._refused = self._refused, writer.refused(self.plan.name)
             return self._refused - before
+
+    def watched(self, watches: int) -> None:
+        """Watches have begun; one more than there are feeds means that one has begun again."""
+        self._watches += watches
+        if watches and self._watches > len(self.feeds):
+            self.describe_at = min(self.describe_at, self._described + DESCRIBE_SECONDS)
+
+    def described(self, at: float) -> None:
+        """Its description is being stored."""
+        self._described, self.describe_at = at, math.inf
 
     def end(self, writer: Writer) -> None:
         """Nobody follows the server any more: what readers see is of the past."""
@@ -110,11 +128,19 @@ class Engine:
         self._opener = opener
         self._default_namespaces = default_namespaces
         self._pace = pace or Pace(20.0)
+        self._gate = Gate()
         self._timing = timing or Timing()
         self._stop = threading.Event()
+        self._prover = Prover(self._pace, self._stop)
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._kept = [Kept(writer, plan) for plan in plans]
+        self._kept = [RunningPlan(writer, plan) for plan in plans]
+        self._prove_at = time.monotonic() + self._timing.proof_interval
+        self._proving = 0
+        self._marking = TimeMarking(writer.place, writer.mode)
+        self._own = OwnReader(writer.place)
+        self._confirmers = {kept.plan.name: self._confirmer(kept) for kept in self._kept}
+        self._desk = Desk(writer.place, self._confirmers)
 
     # ---- its life ----------------------------------------------------------------------------
 
@@ -123,13 +149,20 @@ class Engine:
         for kept in self._kept:
             if kept.plan.name not in self._writer.inherited:
                 kept.standing.begin()
-        for kept in self._kept:
-            self._run(f"shmcache-{kept.plan.name}", partial(self._carry_out, kept))
+        for group in self._together():
+            self._run(f"shmcache-{group[0].plan.name}", partial(self._carry_out, group))
         self._run("shmcache-look", self._look)
+        self._run("shmcache-prove", self._prover.run)
+        if self._desk.open():
+            self._run("shmcache-desk", self._desk.run)
 
     def stop(self, timeout: float = 10.0) -> bool:
         """Ends every feed: watches are cut, what came is stored. Whether all ended in time."""
         self._stop.set()
+        self._desk.close()
+        for confirmer in self._confirmers.values():
+            confirmer.end()
+        self._prover.end()
         with self._lock:
             for kept in self._kept:
                 for feed in kept.feeds:
@@ -140,6 +173,8 @@ class Engine:
         if self.failed is None:
             for kept in self._kept:
                 kept.end(self._writer)
+        self._own.close()
+        self._marking.close()
         self.ended.set()
         return not any(thread.is_alive() for thread in self._threads)
 
@@ -155,19 +190,36 @@ class Engine:
 
     def _look(self) -> None:
         while not self._stop.wait(LOOK_SECONDS):
+            self._mark()
+            self._prove_next(time.monotonic())
             for kept in self._kept:
                 kept.standing.look()
 
-    def _describe(self, kept: Kept) -> None:
-        """Tells readers what the resource is, once its source has found out.
+    def _prove_next(self, now: float) -> None:
+        """Each feed makes a claim once in `proof_interval`; they are spread over it (PROOF4)."""
+        feeds = [feed for kept in self._kept for feed in kept.feeds]
+        if not self._timing.proof_interval or not feeds or now < self._prove_at:
+            return
+        self._prove_at = now + self._timing.proof_interval / len(feeds)
+        self._proving += 1
+        feeds[self._proving % len(feeds)].claim_soon()
 
-        By a feed's thread: should the server be asked again, and not answer, nobody else waits.
+    def _mark(self) -> None:
+        try:
+            self._marking.note(self._writer.position())
+        except ShmCacheError as error:  # feeds notice it, too, and end this process
+            logger.debug("no mark of the time of changes: %s", error)
+
+    def _describe(self, kept: RunningPlan) -> None:
+        """Stores what the resource is, for readers.
+
+        By a feed's thread: should the server be asked, and not answer, no other resource waits.
         """
-        kept.describe_at = math.inf
+        kept.described(time.monotonic())
         try:
             self._writer.describe(kept.plan.name, **described(self._opener, kept.plan))
         except (CacheFull, SourceFailed) as error:
-            logger.warning("%s: readers are not told its kind yet: %s", kept.plan.name, error)
+            logger.warning("%s: its description is not stored yet: %s", kept.plan.name, error)
             kept.describe_at = time.monotonic() + DESCRIBE_SECONDS
 
     def _give_up(self, error: Exception) -> None:
@@ -177,20 +229,91 @@ class Engine:
         logger.critical("this process cannot go on: %s", error)
         self.ended.set()
 
+    def _confirmer(self, kept: RunningPlan) -> ResourceConfirmer:
+        return ResourceConfirmer(
+            kept.plan,
+            self._opener,
+            self._own.cache,
+            lambda: kept.feeds,
+            partial(self._writer.refused, kept.plan.name),
+        )
+
     # ---- one plan ------------------------------------------------------------------------------
 
-    def _carry_out(self, kept: Kept) -> None:
+    def _together(self) -> list[list[RunningPlan]]:
+        """The plans by the feeds that they have, or share."""
+        if isinstance(self._opener, EtcdOpener):
+            known = {kept.plan.name: kept for kept in self._kept}
+            groups = self._opener.groups([kept.plan for kept in self._kept])
+            return [[known[plan.name] for plan in group] for group in groups]
+        return [[kept] for kept in self._kept]
+
+    def _carry_out(self, group: list[RunningPlan]) -> None:
         try:
-            self._begin(kept)
+            if isinstance(self._opener, EtcdOpener):
+                self._begin_joint(group, self._opener)
+            else:
+                self._begin(group[0])
         except Exception as error:  # of a feed that could not even be put together
-            logger.exception("%s: cannot be begun", kept.plan.name)
+            logger.exception("%s: cannot be begun", group[0].plan.name)
             self._give_up(error)
 
-    def _begin(self, kept: Kept) -> None:
+    def _begin_joint(self, group: list[RunningPlan], opener: EtcdOpener) -> None:
+        """One feed for all plans of the group (joint.py)."""
+        found = [self._writer.inherited.get(kept.plan.name) for kept in group]
+        version = resumed([each.version if each else None for each in found])
+        marks = {each.marks for each in found if each is not None}
+        if version is not None and len(marks) != 1:
+            version = None  # listed at different times, by different histories
+        source = opener.open_joint(
+            [kept.plan for kept in group], history=marks.pop() if version is not None else ""
+        )
+        if version is not None:
+            source.last = last_written(self._writer, [kept.plan for kept in group])
+        contents: dict[str, Content] = {}
+        for kept, each in zip(group, found, strict=True):
+            kept.standing.join(("",))
+            if version is not None and each is not None:
+                contact = each.contact_ns / 1e9
+                kept.standing.go_on(each.state, each.reason, contact, {"": version})
+            contents[kept.plan.name] = self._content(kept, "", version)
+        content = JointContent(self._writer, contents, version, source.history.text)
+        feed = SourceFeed(
+            Parts(
+                label=source.what,
+                namespace="",
+                source=source,
+                content=content,
+                standing=JointState(kept.standing for kept in group),
+                pace=self._pace,
+                gate=self._gate,
+                claim=lambda _: None,  # ClusterHistory proves what a claim would
+                prove=self._prover.submit,
+                backoff=self._delays(),
+                make_machine=partial(Reflector, opener.settings(self._timing)),
+                tell=partial(self._tell_joint, group, content),
+                give_up=self._give_up,
+            )
+        )
+        with self._lock:
+            for kept in group:
+                kept.feeds = [feed]
+            if self._stop.is_set():
+                return
+        feed.run()
+
+    def _tell_joint(
+        self, group: list[RunningPlan], content: JointContent, counters: Counters, at: float
+    ) -> None:
+        for number, kept in enumerate(group):
+            counts = content.take_counts(kept.plan.name)
+            self._tell(kept, share_of(counters, counts, first=number == 0), at)
+
+    def _begin(self, kept: RunningPlan) -> None:
         namespaces = self._namespaces(kept)
         kept.standing.join(namespaces)
         versions = self._go_on(kept, namespaces)
-        feeds = [Feed(self._parts(kept, name, versions.get(name))) for name in namespaces]
+        feeds = [SourceFeed(self._parts(kept, name, versions.get(name))) for name in namespaces]
         with self._lock:
             kept.feeds = feeds
             if self._stop.is_set():
@@ -199,19 +322,19 @@ class Engine:
             self._run(f"shmcache-{feed.parts.label}", feed.run)
         feeds[0].run()
 
-    def _go_on(self, kept: Kept, namespaces: Sequence[str]) -> dict[str, str]:
+    def _go_on(self, kept: RunningPlan, namespaces: Sequence[str]) -> dict[str, str]:
         """Where the feeds of an earlier life ended, if the cache was taken over from one."""
         found = self._writer.inherited.get(kept.plan.name)
         if found is None:
             return {}
         versions = versions_of(found.version, found.marks, namespaces)
         if versions:
-            kept.word = found.contact_ns / 1e9
-            kept.standing.go_on(found.state, found.reason, kept.word, versions)
+            contact = found.contact_ns / 1e9
+            kept.standing.go_on(found.state, found.reason, contact, versions)
             logger.info("%s: goes on with %d objects at %s", kept.plan.name, found.count, versions)
         return versions
 
-    def _namespaces(self, kept: Kept) -> tuple[str, ...]:
+    def _namespaces(self, kept: RunningPlan) -> tuple[str, ...]:
         """Where to look; ("",) is everywhere. Asks the server until it answers, if it must."""
         wanted = kept.plan.namespaces or self._default_namespaces
         if not wanted:
@@ -239,7 +362,25 @@ class Engine:
     def _delays(self) -> Backoff:
         return Backoff(self._timing.backoff, random.Random())
 
-    def _parts(self, kept: Kept, namespace: str, version: str | None) -> Parts:
+    def _parts(self, kept: RunningPlan, namespace: str, version: str | None) -> Parts:
+        plan = kept.plan
+        return Parts(
+            label=f"{plan.name} in {namespace}" if namespace else plan.name,
+            namespace=namespace,
+            source=self._opener.open(plan, namespace),
+            content=self._content(kept, namespace, version),
+            standing=kept.standing,
+            pace=self._pace,
+            gate=self._gate,
+            claim=partial(self._claim, plan),
+            prove=self._prover.submit,
+            backoff=self._delays(),
+            make_machine=partial(Reflector, self._settings(plan)),
+            tell=partial(self._tell, kept),
+            give_up=self._give_up,
+        )
+
+    def _content(self, kept: RunningPlan, namespace: str, version: str | None) -> Content:
         plan = kept.plan
         weights = Weights(kept.budget)
         if version is not None:
@@ -249,32 +390,44 @@ class Engine:
             transforming = Transforming(
                 plan.name, kept.transform, keep_managed_fields=plan.keep_managed_fields
             )
-        return Parts(
-            label=f"{plan.name} in {namespace}" if namespace else plan.name,
+        return Content(
+            self._writer,
+            plan.name,
+            weights,
+            version,
             namespace=namespace,
-            source=self._opener.open(plan, namespace),
-            content=Content(
-                self._writer,
-                plan.name,
-                weights,
-                version,
-                namespace=namespace,
-                transforming=transforming,
-                advance=partial(kept.standing.advance, namespace),
-                marks=kept.standing.marks,
-                turn=kept.turn,
+            transforming=transforming,
+            advance=partial(kept.standing.advance, namespace),
+            marks=kept.standing.marks,
+            turn=kept.turn,
+        )
+
+    def _claim(self, plan: Plan, feed: SourceFeed) -> Claim | None:
+        """In the feed's thread, between two batches."""
+        namespace, version = feed.parts.namespace, feed.parts.content.version
+        source = self._opener.open_metadata(plan, namespace)
+        if source is None or plan.transform is not None or version is None:
+            return None
+        if self._writer.refused(plan.name):  # the server has objects that the cache cannot hold
+            return None
+        prefix = namespace and namespace + "/"
+        return Claim(
+            label=feed.parts.label,
+            version=version,
+            digest=digest(
+                (key, obj["metadata"].get("resourceVersion"))
+                for key, obj in self._writer.objects(plan.name)
+                if key.startswith(prefix)
             ),
-            word=(kept.word or None) if version is not None else None,
-            standing=kept.standing,
-            pace=self._pace,
-            backoff=self._delays(),
-            make_machine=partial(Reflector, self._settings(plan)),
-            tell=partial(self._tell, kept),
-            give_up=self._give_up,
+            source=source,
+            labels=plan.labels,
+            fields=plan.fields,
+            disproved=partial(feed.doubt, feed.claim_number),
+            unknown=partial(feed.claim_again, feed.claim_number),
         )
 
     def _sizes(self, plan: Plan, namespace: str) -> Iterator[tuple[str, int]]:
-        """What is there of it, by its JSON as it is stored: near what the server sent of it."""
+        """Each stored object with the size of its JSON, which is close to the bytes received."""
         prefix = namespace and namespace + "/"
         for key, obj in self._writer.objects(plan.name) if plan.budget else ():
             if key.startswith(prefix):
@@ -284,7 +437,6 @@ class Engine:
         return ReflectorSettings(
             label_selector=plan.labels,
             field_selector=plan.fields,
-            stale_after=plan.max_age,
             silence=self._timing.silence,
             end_bookmark_wait=self._timing.end_bookmark_wait,
             backoff=self._timing.backoff,
@@ -292,7 +444,7 @@ class Engine:
 
     # ---- telling -----------------------------------------------------------------------------
 
-    def _tell(self, kept: Kept, counters: Counters, at: float) -> None:
+    def _tell(self, kept: RunningPlan, counters: Counters, at: float) -> None:
         self._writer.note(
             kept.plan.name,
             contact_ns=int(at * 1e9),
@@ -305,6 +457,7 @@ class Engine:
             bytes=counters.bytes,
             refused=counters.refused + kept.newly_refused(self._writer),
         )
+        kept.watched(counters.watches)
         if kept.standing.current[0] == states.SYNCED and time.monotonic() >= kept.describe_at:
             self._describe(kept)
         if not self.ready.is_set():
@@ -313,9 +466,3 @@ class Engine:
     def _check_ready(self) -> None:
         if all(kept.standing.is_settled() for kept in self._kept):
             self.ready.set()
-
-
-def check_transforms(plans: Iterable[Plan]) -> None:
-    """PlanError if one of them cannot be imported."""
-    for plan in plans:
-        plan.load_transform()

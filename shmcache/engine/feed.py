@@ -15,51 +15,62 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from shmcache import events, states
-from shmcache.backoff import Backoff
+from shmcache import states
 from shmcache.engine.content import Content
 from shmcache.engine.counters import Counters
-from shmcache.engine.pace import Pace
-from shmcache.engine.standing import Standing
+from shmcache.engine.gate import Gate
+from shmcache.engine.joint import JointContent, JointState
+from shmcache.engine.proof import Claim
+from shmcache.engine.rate_limit import Pace
+from shmcache.engine.resource_state import ResourceState
 from shmcache.errors import CacheFull, ClosedError, CorruptSegment, FencedError
-from shmcache.events import Action, Event
 from shmcache.protocol.items import GARBAGE, Item
+from shmcache.reflector import events
+from shmcache.reflector.backoff import Backoff
+from shmcache.reflector.events import Action, Event
+from shmcache.reflector.retrying import is_refusal
 from shmcache.source.base import FailureKind, Source, SourceFailed
 
 logger = logging.getLogger(__name__)
+
+CLAIM_SECONDS, CLAIM_MAX_SECONDS = 1.0, 600.0
+"""How long after the first claim without an answer the next one comes, and the longest wait."""
 
 
 class Machine(Protocol):
     """The reflector, as the engine uses it."""
 
     def step(self, event: Event, now: float) -> Sequence[Action]:
-        """What is to be done about an event."""
+        """The actions that an event calls for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a feed is put together from."""
+    """The parts of a feed."""
 
     label: str
     """For log lines: the resource, and the namespace."""
     namespace: str
     source: Source
-    content: Content
-    standing: Standing
+    content: Content | JointContent
+    standing: ResourceState | JointState
     pace: Pace
+    gate: Gate
+    """Of the server, for all feeds."""
+    claim: Callable[[SourceFeed], Claim | None]
+    """The claim that its content is the server's; None if it cannot be proved."""
+    prove: Callable[[Claim], None]
     backoff: Backoff
-    """Of beginning anew after a bug."""
+    """Of restarts after a bug."""
     make_machine: Callable[[], Machine]
     tell: Callable[[Counters, float], None]
-    """Is told what was done since it was told last, and when everything that came was stored."""
-    word: float | None = None
-    """When the server was last heard, in an earlier life that this one goes on with."""
+    """Takes what the feed did since the last call, and the time of contact; 0.0: none since."""
     give_up: Callable[[Exception], None]
-    """Is told that this cache cannot be written any more."""
+    """Takes the error after which this cache cannot be written any more."""
 
 
-class Feed:
-    """Drives one machine until it is told to stop."""
+class SourceFeed:
+    """Drives one machine until stop()."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -68,16 +79,28 @@ class Feed:
         self._open: AbstractContextManager[Iterator[list[Item]]] | None = None
         self._answer: Event | None = None
         self._counters = Counters()  # since the last tell()
-        self._heard = 0.0
+        self._complaint = ""
+        self._now = 0.0  # of the step whose actions are carried out
+        self._contact = 0.0  # since the last tell(); 0.0: none
+        self._behind = self._received = False
+        self._cause = ""  # of the wait that made the last probe ours
         self._begun = 0.0  # the content that is being staged
         self._misfits = False
         self._refused = 0
+        self._unproved: str | None = None
+        """The version at which the feed resumed, until it makes a claim (proof.py); None: done."""
+        self._claim_at = 0.0
+        self._claim_wait = CLAIM_SECONDS
+        self._claiming = threading.Lock()  # guards the next two: answers come from another thread
+        self._claim_number = 0
+        self._doubt = ""
 
     # ---- life ------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Ends run() soon, from any thread; nothing more is asked of the server."""
         self._stop.set()
+        self.parts.gate.wake()
         self.parts.source.cancel()
 
     def run(self) -> None:
@@ -91,7 +114,7 @@ class Feed:
                 return
             except Exception as error:
                 self._counters.crashes += 1
-                logger.exception("%s: a bug; it begins anew", parts.label)
+                logger.exception("%s: unexpected error; restarting this feed", parts.label)
                 parts.standing.report(parts.namespace, states.RETRYING, f"a bug: {error!r}")
                 self._stop.wait(parts.backoff.next(time.monotonic()))
             finally:
@@ -101,28 +124,107 @@ class Feed:
     def _live(self) -> None:
         machine = self.parts.make_machine()
         self._answer = None
-        event: Event = events.Started(self.parts.content.version, self.parts.word)
+        event: Event = events.Started(self.parts.content.version)
         while not self._stop.is_set():
+            self._now = time.monotonic()
+            self._received = not isinstance(event, events.Opened)
             try:
-                for action in machine.step(event, time.monotonic()):
+                for action in machine.step(event, self._now):
                     self._carry_out(action)
             except CacheFull as error:
                 self._answer = self._does_not_fit(error)
             self._tell()
+            self._claim()
             event = self._next()
 
     def _tell(self) -> None:
-        """After what came was stored: readers see the one with the other."""
-        at = 0.0
-        if self._heard and not self.parts.content.staging and not self._misfits:
-            at, self._heard = self._heard, 0.0
-            at = self.parts.standing.heard(self.parts.namespace, at)
+        """After everything that came was stored: readers see both together."""
+        at, self._contact = self._contact, 0.0
+        if at and not self._misfits:
+            at = self.parts.standing.contact(self.parts.namespace, at)
+        else:
+            at = 0.0
         counters, self._counters = self._counters, Counters()
         refused = self.parts.content.refused
         counters.refused, self._refused = refused - self._refused, refused
         self.parts.tell(counters, at)
 
-    # ---- what happens next -------------------------------------------------------------------
+    # ---- proof ---------------------------------------------------------------------------------
+
+    @property
+    def claim_number(self) -> int:
+        """The number of the claim that is being made; answers name it (PROOF6)."""
+        return self._claim_number
+
+    def doubt(self, number: int, message: str) -> None:
+        """The claim of this number was disproved. From any thread."""
+        with self._claiming:
+            if number != self._claim_number:
+                return
+            self._disprove(message)
+        self.parts.source.interrupt()
+
+    def contradicted(self, message: str) -> None:
+        """Evidence of the server contradicts the content. From any thread."""
+        with self._claiming:
+            self._disprove(message)
+        self.parts.source.interrupt()
+
+    def _disprove(self, message: str) -> None:
+        """Readers know at once, and the feed lists again.
+
+        The open watch is cut then, as it may bring nothing for a minute.
+        """
+        self._doubt = message
+        self.parts.standing.disproved(self.parts.namespace, message)
+
+    def claim_again(self, number: int) -> None:
+        """The claim of this number was neither proved nor disproved. From any thread.
+
+        The next wait is twice as long: a server may never answer at an exact version, and each
+        claim reads all keys, and lists them (PROOF5).
+        """
+        with self._claiming:
+            if number != self._claim_number:
+                return
+            self._claim_at = time.monotonic() + self._claim_wait
+            self._claim_wait = min(2 * self._claim_wait, CLAIM_MAX_SECONDS)
+            self._unproved = self.parts.content.version
+
+    def claim_soon(self) -> None:
+        """Has it claim once more, when its version moves next. From any thread."""
+        with self._claiming:
+            if self._unproved is None:
+                self._unproved = self.parts.content.version
+
+    def _number_claim(self) -> bool:
+        """PROOF6: answers to earlier claims do not count any more; False if one disproved ours."""
+        with self._claiming:
+            self._claim_number += 1
+            return not self._doubt
+
+    def _void_claims(self) -> None:
+        """The content that they were about is gone."""
+        with self._claiming:
+            self._claim_number += 1
+            self._doubt = ""
+
+    def _claim(self) -> None:
+        """Once after a resume, as soon as the version has moved: an old one may be compacted."""
+        content = self.parts.content
+        moved = self._unproved is not None and content.version not in {None, self._unproved}
+        if (
+            moved
+            and self._now >= self._claim_at
+            and self._stream is not None
+            and not content.staging
+        ):
+            self._unproved = None
+            claim = self.parts.claim(self) if self._number_claim() else None
+            if claim is not None:
+                self.parts.prove(claim)
+
+    # ---- the next event ----------------------------------------------------------------------
 
     def _next(self) -> Event:
         answer, self._answer = self._answer, None
@@ -131,21 +233,27 @@ class Feed:
         if self._stream is None:
             raise RuntimeError(f"{self.parts.label}: nothing is under way")
         try:
-            items = next(self._stream)
+            items = None if self._is_doubted() else next(self._stream)
         except StopIteration:
             self._hang_up()
-            return events.Closed()
+            return self._doubted() or events.Closed()
         except SourceFailed as failed:
             self._hang_up()
-            return self._failed(failed)
-        self._count(items)
-        changes = sum(1 for item in items if item.key)
-        bookmarks = sum(1 for item in items if item.type == "BOOKMARK")
-        self._counters.events += changes
-        self._counters.bookmarks += bookmarks
-        if changes + bookmarks < len(items):
+            return self._doubted() or self._failed(failed)
+        if items is None:
+            return events.Doubted(self._doubt)
+        self._complaint = ""
+        if not self._counters.count(items):
             self._complain(items)
         return events.Received(items)
+
+    def _is_doubted(self) -> bool:
+        """Whether to list again: not while that is under way."""
+        return bool(self._doubt) and not self.parts.content.staging
+
+    def _doubted(self) -> Event | None:
+        """After the end of a watch: whether doubt() has cut it."""
+        return events.Doubted(self._doubt) if self._is_doubted() else None
 
     def _complain(self, items: list[Item]) -> None:
         """Of errors that a watch says in its middle: no request failed, but they are failures."""
@@ -158,14 +266,13 @@ class Feed:
     def _failed(self, failed: SourceFailed) -> Event:
         if failed.failure.kind is not FailureKind.CANCELLED:
             self._counters.errors += 1
-            logger.warning("%s: %s", self.parts.label, failed)
+            repeated = str(failed) == self._complaint
+            self._complaint = str(failed)
+            level = logging.DEBUG if repeated else logging.WARNING
+            logger.log(level, "%s: %s", self.parts.label, failed)
         return events.Failed(failed.failure)
 
-    def _count(self, items: list[Item]) -> None:
-        self._heard = time.monotonic()
-        self._counters.bytes += sum(len(item.raw) for item in items)
-
-    # ---- what is to be done --------------------------------------------------------------------
+    # ---- actions ------------------------------------------------------------------------------
 
     def _carry_out(self, action: Action) -> None:
         parts = self.parts
@@ -179,23 +286,53 @@ class Feed:
             case events.Sleep(seconds):
                 self._stop.wait(seconds)
                 self._answer = events.Elapsed()
-            case events.BeginReplace():
-                self._begun = time.monotonic()
-                parts.content.begin()
-            case events.Stage(items):
-                parts.content.stage(items)
-            case events.FinishReplace(version):
-                self._finish(version)
-            case events.CancelReplace():
-                parts.content.cancel()
-            case events.Apply(items, version):
-                parts.content.apply(items, version)
-            case events.Advance(version):
-                parts.content.advance(version)
+            case events.Await(seconds, cause, again):
+                self._cause, self._unproved = cause, parts.content.version
+                version = parts.gate.wait(cause, seconds, self._stop, again=again)
+                self._answer = events.Answering(version)
+            case events.Probe():
+                self._answer = self._probe(action)
+            case events.Contact():
+                self._note_contact()
             case events.Report(state, reason):
                 parts.standing.report(parts.namespace, state, reason)
             case events.Log(level, message):
                 logger.log(level, "%s: %s", parts.label, message)
+            case _:
+                self._store(action)
+
+    def _note_contact(self) -> None:
+        """CONTACT6: not while events that have arrived are still to be read.
+
+        A watch just accepted does not end that: a server cuts slow readers, and sends the rest.
+        """
+        behind = self.parts.source.behind
+        if self._behind and not behind and not self._received:
+            return
+        if behind != self._behind:
+            self._behind = behind
+            self.parts.standing.behind(self.parts.namespace, behind=behind)
+        if not behind:
+            self._contact = self._now
+
+    def _store(self, action: Action) -> None:
+        content = self.parts.content
+        match action:
+            case events.BeginReplace():
+                self._begun = time.monotonic()
+                content.begin()
+            case events.Stage(items):
+                content.stage(items)
+            case events.FinishReplace(version):
+                self._finish(version)
+            case events.CancelReplace():
+                content.cancel()
+            case events.Apply(items, version):
+                content.apply(items, version)
+            case events.Advance(version):
+                content.advance(version)
+            case _:
+                raise AssertionError(f"{action} is not an action")
 
     def _list(self, action: events.List) -> Event:
         if not action.options.continue_token:  # further pages come one by one, as the server can
@@ -204,11 +341,24 @@ class Feed:
         try:
             with self.parts.source.page(action.options) as page:
                 for items in page:
-                    self._count(items)
+                    self._counters.bytes += sum([len(item.raw) for item in items])
+                    self._complaint = ""
                     self.parts.content.stage(items)
                 return events.Listed(page.meta)
         except SourceFailed as failed:
             return self._failed(failed)
+
+    def _probe(self, action: events.Probe) -> Event:
+        parts = self.parts
+        parts.pace.wait(self._stop)
+        began = time.monotonic()
+        try:
+            version = parts.source.probe(action.options)
+        except SourceFailed as failed:
+            parts.gate.failed(self._cause, alone=is_refusal(failed.failure))
+            return self._failed(failed)
+        parts.gate.answered(self._cause, began, version)
+        return events.Probed(version)
 
     def _watch(self, action: events.Watch) -> Event:
         self.parts.pace.wait(self._stop)
@@ -230,7 +380,9 @@ class Feed:
         content = self.parts.content
         relist = content.version is not None
         count = content.finish(version)
+        self._void_claims()
         self._counters.relists += relist
+        self._unproved = None
         if self._misfits:
             self._misfits = False
             self.parts.standing.exceeded(self.parts.namespace, "")
@@ -244,7 +396,7 @@ class Feed:
         )
 
     def _does_not_fit(self, error: CacheFull) -> Event:
-        """The last good content stays, and says so, until a whole new one fits."""
+        """The last good content stays, with the state exceeded, until a whole new one fits."""
         self._hang_up()
         self.parts.content.cancel()
         self._counters.exceeded += 1

@@ -7,7 +7,7 @@ import socket
 
 
 def notify(*lines: str) -> bool:
-    """Sends READY=1, STOPPING=1, STATUS=... to NOTIFY_SOCKET; False if there is none."""
+    """Sends READY=1, STOPPING=1, STATUS=... to NOTIFY_SOCKET; False if it is not set."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return False

@@ -1,4 +1,4 @@
-"""What is to be cached of one resource: a frozen plan, checked where it is given.
+"""The plan of one resource: which objects to cache and how; frozen, checked when it is made.
 
 A plan says nothing about where the objects come from: the source does.
 """
@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shmcache.indexing import identity_of
 from shmcache.settings import IndexSpec, Resource, parse_size
+from shmcache.writer.indexing import identity_of
 
 Transform = Callable[[dict[str, Any]], "dict[str, Any] | None"]
 """Is given an object, returns what is to be stored of it; None leaves it out. Idempotent."""
@@ -21,9 +21,11 @@ Transform = Callable[[dict[str, Any]], "dict[str, Any] | None"]
 LEAST_AGE = 90.0  # bookmarks come about every 60 s
 _SECRETS = re.compile(r"secrets?([./]v1\.?)?", re.IGNORECASE)
 
+_SECRETS_IN_ETCD = "/registry/secrets/"
+
 
 class PlanError(ValueError):
-    """The plan cannot be carried out as it stands. The text names the resource and the key."""
+    """The plan is invalid. The text names the resource and the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,32 +44,43 @@ class Plan:
     """A function, or "module:function"."""
     keep_managed_fields: bool = False
     max_bytes: int | str = 0
-    """Of JSON text, as the server sends its objects; 0 is no bound."""
+    """Of JSON text, as the server sends its objects; 0: unlimited."""
+    keys: str = ""
+    """In etcd: the prefix or pattern of its keys (source/etcd/keys.py)."""
+    value: str = "object"
+    """In etcd: what its values are (source/etcd/values.py)."""
+    revisions: bool = False
+    """In etcd: create_revision and version in the metadata of Kubernetes objects, too."""
     max_age: float = 120.0
-    """Seconds without a byte from the server after which the resource is said to be stale."""
+    """Seconds without contact with the server after which the resource is stale."""
 
     def __post_init__(self) -> None:
         Resource(self.name, self.indices)
         object.__setattr__(self, "max_bytes", parse_size(self.max_bytes, "max_bytes"))
         if self.max_age < LEAST_AGE:
             raise PlanError(
-                f"{self.name}: max_age must be at least {LEAST_AGE:g} s, since a quiet watch hears "
-                f"from its server about once a minute; not {self.max_age:g}"
+                f"{self.name}: max_age must be at least {LEAST_AGE:g} s, not {self.max_age:g} s: a "
+                "server sends data on a quiet watch only about once a minute"
             )
         if len(set(self.namespaces)) != len(self.namespaces) or not all(self.namespaces):
-            raise PlanError(f"{self.name}: namespaces are empty or repeated: {self.namespaces}")
+            raise PlanError(
+                f"{self.name}: namespaces must not be empty or repeated: "
+                f"{', '.join(map(repr, self.namespaces))}"
+            )
         if isinstance(self.transform, str) and ":" not in self.transform:
-            raise PlanError(f"{self.name}: transform is module:function, not {self.transform!r}")
+            raise PlanError(
+                f"{self.name}: transform must be module:function, not {self.transform!r}"
+            )
 
     @property
     def resource(self) -> Resource:
-        """What the writer is to declare."""
+        """The resource that the writer declares."""
         return self.resource_at("", ())
 
     def resource_at(self, origin: str, default_namespaces: tuple[str, ...]) -> Resource:
-        """What the writer is to declare, with all that its content depends on.
+        """The resource that the writer declares, with everything that its content depends on.
 
-        Whoever takes the cache over with anything else of this lists the resource again.
+        A writer that takes the cache over with another declaration lists the resource again.
         """
         transform = self.load_transform()
         return Resource(
@@ -82,8 +95,14 @@ class Plan:
                 "metadata_only": self.metadata_only,
                 "transform": _name_of(transform),
                 "transform_code": _code_of(transform),
+                **self._of_etcd(),
             },
         )
+
+    def _of_etcd(self) -> dict[str, Any]:
+        if not self.keys:
+            return {}
+        return {"keys": self.keys, "value": self.value, "revisions": self.revisions}
 
     @property
     def budget(self) -> int:
@@ -92,8 +111,13 @@ class Plan:
 
     @property
     def is_secret(self) -> bool:
-        """Whether the name is one of those of Secrets."""
-        return _SECRETS.fullmatch(self.name) is not None
+        """Whether the name is one of those of Secrets, or its keys are, or may be, theirs."""
+        if _SECRETS.fullmatch(self.name) is not None:
+            return True
+        prefix = self.keys.partition("{")[0]
+        return bool(prefix) and (
+            "secrets" in prefix.split("/") or _SECRETS_IN_ETCD.startswith(prefix)
+        )
 
     def load_transform(self) -> Transform | None:
         """The function itself, imported if need be. PlanError if it cannot be had."""
@@ -105,9 +129,11 @@ class Plan:
             for part in name.split("."):
                 found = getattr(found, part)
         except (ImportError, AttributeError) as error:
-            raise PlanError(f"{self.name}: transform {self.transform}: {error}") from error
+            raise PlanError(
+                f"{self.name}: transform {self.transform} cannot be imported: {error}"
+            ) from error
         if not callable(found):
-            raise PlanError(f"{self.name}: transform {self.transform} is no function")
+            raise PlanError(f"{self.name}: transform {self.transform} is not a function")
         transform: Transform = found
         return transform
 
@@ -120,5 +146,5 @@ def _name_of(transform: Transform | None) -> str:
 
 
 def _code_of(transform: Transform | None) -> str:
-    """What tells a transform from itself after a change; where nothing does, another one always."""
+    """Identifies the code of a transform; where nothing can, a new identity each time."""
     return "" if transform is None else identity_of(transform) or uuid.uuid4().hex

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 
-from shmcache.engine.configuration import Configuration
-from shmcache.engine.keys import ConfigurationError
-from shmcache.writer import Writer
+from shmcache.engine.config import Configuration
+from shmcache.engine.config.keys import ConfigurationError
+from shmcache.writer.writer import Writer
 
 
 def check_segment(configuration: Configuration, writer: Writer) -> None:
     """ConfigurationError if there will be Secrets and the memory is not ours alone.
 
-    The mode that was asked for is not enough: a file system may have its own idea of it.
+    The configured mode is not enough: a file system may have its own idea of it.
     """
     if not any(plan.is_secret for plan in configuration.plans):
         return

@@ -1,8 +1,9 @@
 """One reflector process: from its configuration to its exit status.
 
-Signals: SIGTERM and SIGINT drain (watches are cut, what came is stored, the cache is left to the
-next process, or removed); a second one ends the process at once; SIGHUP is logged, nothing is read
-again. Shutting down goes in the order feeds, writer, recording: nothing writes into what is closed.
+Signals: SIGTERM and SIGINT drain (watches are closed, received data is stored, the cache is left to
+the next process, or removed); a later one ends the process at once (STOP1 and STOP2 of
+stop_requests.py); SIGHUP is logged and ignored. Shutting down goes in the order feeds, writer,
+recording: nothing writes into what is closed.
 
 While another process keeps the cache this one stands by, with all that can fail checked already,
 and takes over when that process ends or dies.
@@ -11,10 +12,12 @@ Exit statuses, as systemd and Kubernetes take them:
 
     0    drained after a signal
     2    the command line is wrong
-    70   a bug ended the process
-    75   something that may pass: another writer has the cache, no room, no descriptors, the cache
-         was taken over
-    78   the configuration is wrong: the file, the kubeconfig, who may read what
+    70   internal error
+    74   reading or writing a file failed
+    75   temporary: another process writes the cache, no memory or descriptors are left, or another
+         process took the cache over
+    77   permission denied by the system
+    78   invalid configuration: the file, the kubeconfig, an untrusted segment
     128+n  ended at once by a second signal n
 """
 
@@ -31,21 +34,24 @@ from contextlib import ExitStack
 from types import FrameType
 from typing import Self, TextIO
 
-from shmcache.cli.progress import Progress
+from shmcache import states
 from shmcache.engine import secrets
-from shmcache.engine.configuration import Configuration
-from shmcache.engine.engine import Engine, check_transforms
-from shmcache.engine.keys import ConfigurationError
+from shmcache.engine.config import Configuration
+from shmcache.engine.config.checks import check_functions
+from shmcache.engine.config.keys import ConfigurationError
+from shmcache.engine.engine import Engine
 from shmcache.engine.notify import notify
-from shmcache.engine.opening import (
+from shmcache.engine.open_etcd import EtcdOpener
+from shmcache.engine.open_source import (
     KubeOpener,
     Opener,
     RecordingOpener,
     ReplayOpener,
     origin_of,
 )
-from shmcache.engine.pace import Pace
 from shmcache.engine.plans import PlanError
+from shmcache.engine.progress import Progress
+from shmcache.engine.rate_limit import Pace
 from shmcache.engine.standby import stand_by
 from shmcache.errors import (
     BusyError,
@@ -56,26 +62,27 @@ from shmcache.errors import (
     SourceError,
     UntrustedSegment,
 )
-from shmcache.reader import attach
-from shmcache.segments import Place
-from shmcache.source.client import Server
+from shmcache.memory.segments import Place
+from shmcache.processes.stop_requests import StopRequests
+from shmcache.reader.cache import attach
+from shmcache.source.client import ApiConnection
 from shmcache.source.config import ServerSettings, open_server
-from shmcache.writer import Writer
+from shmcache.writer.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-DRAINED, USAGE, SOFTWARE, TEMPORARY, CONFIGURATION = 0, 2, 70, 75, 78
+DRAINED, USAGE, SOFTWARE, INPUT_OUTPUT, TEMPORARY, DENIED, CONFIGURATION = 0, 2, 70, 74, 75, 77, 78
 DRAIN_SECONDS = 10.0
 _PASSING = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC})
 """Limits of the process or the machine: its own text says which."""
 
 
 class Signals:
-    """What the process was told; handlers only set events, and end it at the second time."""
+    """Requests to end; handlers only set an event, or end the process if a request insists."""
 
     def __init__(self) -> None:
         self.drain = threading.Event()
-        self._count = 0
+        self._requests = StopRequests()
 
     def install(self) -> None:
         """From now on signals are taken here. Main thread only."""
@@ -84,13 +91,12 @@ class Signals:
         signal.signal(signal.SIGHUP, self._ignore)
 
     def _end(self, number: int, _frame: FrameType | None) -> None:
-        self._count += 1
-        if self._count > 1:
+        if self._requests.insists():
             os._exit(128 + number)
         self.drain.set()
 
     def _ignore(self, _number: int, _frame: FrameType | None) -> None:
-        os.write(2, b"shmcache: SIGHUP: nothing is read again; restart for a new configuration\n")
+        os.write(2, b"shmcache: SIGHUP is ignored; restart the process for a new configuration\n")
 
 
 def run(configuration: Configuration) -> int:
@@ -106,19 +112,27 @@ def run(configuration: Configuration) -> int:
         logger.error("%s", error)  # noqa: TRY400
         return TEMPORARY
     except OSError as error:
-        if error.errno not in _PASSING:
-            logger.exception("a bug ends this process")
-            return SOFTWARE
-        logger.error("%s", error)  # noqa: TRY400
-        return TEMPORARY
+        return _failed(error)
     except Exception:
-        logger.exception("a bug ends this process")
+        logger.exception("internal error, please report it")
         return SOFTWARE
+
+
+def _failed(error: OSError) -> int:
+    """Logs a system call that failed, and returns the exit status."""
+    if error.errno in _PASSING:
+        logger.error("%s", error)
+        return TEMPORARY
+    if error.filename is None:
+        logger.error("internal error, please report it", exc_info=error)
+        return SOFTWARE
+    logger.error("%s: %s", error.filename, error.strerror)
+    return DENIED if isinstance(error, PermissionError) else INPUT_OUTPUT
 
 
 def _serve(configuration: Configuration, signals: Signals) -> int:
     with ExitStack() as stack:
-        check_transforms(configuration.plans)
+        check_functions(configuration.plans)
         opener = make_opener(configuration, stack)
         _serve_metrics(configuration, stack)
         lock_fd = stand_by(Place(configuration.name), signals.drain, wait=configuration.standby)
@@ -179,16 +193,17 @@ class _Ending:
 
 
 def _serve_metrics(configuration: Configuration, stack: ExitStack) -> None:
-    """From now on, also while the cache is not there yet: a probe then says so."""
-    if not configuration.metrics:
+    """From now on, also while the cache is not there yet: a probe then fails."""
+    if not configuration.listen:
         return
-    from shmcache.endpoint import Served
-    from shmcache.health import Endpoint
+    from shmcache.monitor.health import Endpoint
+    from shmcache.monitor.metrics_server import MetricsServer
 
     try:
-        served = Served(configuration.metrics, Endpoint(configuration.name))
+        served = MetricsServer(configuration.listen, Endpoint(configuration.name))
     except (ValueError, OSError) as error:
-        raise ConfigurationError(f"metrics = {configuration.metrics!r}: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigurationError(f"--listen {configuration.listen}: {reason}") from error
     stack.callback(served.close)
     logger.info("metrics and probes: %s", served.url)
 
@@ -226,9 +241,22 @@ def _wait(engine: Engine, signals: Signals, showing: Showing) -> None:
         if not said and engine.ready.is_set():
             said = True
             showing.end()
-            logger.info("all first lists are stored after %.2f s", time.monotonic() - start)
+            _report_ready(engine, time.monotonic() - start)
             notify("READY=1", f"STATUS={len(engine.standings())} resources")
     showing.end()
+
+
+def _report_ready(engine: Engine, seconds: float) -> None:
+    """Logs that the first lists are stored, and which resources the server does not have."""
+    absent = [name for name, (state, _) in engine.standings().items() if state == states.ABSENT]
+    if absent:
+        logger.warning(
+            "the first lists are stored after %.2f s, but the server does not have %s",
+            seconds,
+            ", ".join(absent),
+        )
+    else:
+        logger.info("all first lists are stored after %.2f s", seconds)
 
 
 def _drain(engine: Engine) -> None:
@@ -249,10 +277,12 @@ def _status_of(engine: Engine) -> int:
 def make_opener(configuration: Configuration, stack: ExitStack) -> Opener:
     """Where the configuration says that objects come from. SourceError if it cannot be read.
 
-    What is recorded is closed with the stack.
+    The stack closes a recording.
     """
     if configuration.replay:
         return ReplayOpener(configuration.replay, configuration.plans)
+    if configuration.etcd:
+        return _open_etcd(configuration, stack)
     opener: Opener = KubeOpener(
         reach(configuration), list_silence=configuration.timing.list_silence
     )
@@ -261,7 +291,34 @@ def make_opener(configuration: Configuration, stack: ExitStack) -> Opener:
     return opener
 
 
-def reach(configuration: Configuration) -> Server:
+def _open_etcd(configuration: Configuration, stack: ExitStack) -> EtcdOpener:
+    try:
+        from shmcache.source.etcd.connection import EtcdAccess
+    except ImportError as error:
+        raise ConfigurationError(
+            f"etcd as a source needs gRPC ({error}): pip install 'shmcache[etcd]'"
+        ) from error
+    access = EtcdAccess.of(
+        configuration.etcd,
+        ca_file=configuration.etcd_ca,
+        cert_file=configuration.etcd_cert,
+        key_file=configuration.etcd_key,
+        user=configuration.etcd_user,
+        password=configuration.etcd_password,
+        password_file=configuration.etcd_password_file,
+    )
+    access.credentials()  # a file that is missing now is a mistake, not an outage
+    access.secret()
+    opener = EtcdOpener(
+        access,
+        together=configuration.etcd_together,
+        list_silence=configuration.timing.list_silence,
+    )
+    stack.callback(opener.close)
+    return opener
+
+
+def reach(configuration: Configuration) -> ApiConnection:
     """The server of the configuration, whose access has been read. Nothing is asked of it yet."""
     server = open_server(
         ServerSettings(

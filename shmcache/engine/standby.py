@@ -15,7 +15,7 @@ from shmcache.engine.notify import notify
 from shmcache.errors import BusyError
 
 if TYPE_CHECKING:
-    from shmcache.segments import Place
+    from shmcache.memory.segments import Place
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ LOOK_SECONDS = 0.1  # a system call or two each; a thread blocked in the kernel 
 
 
 def stand_by(place: Place, drain: threading.Event, *, wait: bool) -> int | None:
-    """The descriptor that holds the writer's lock; None if told to drain first.
+    """The descriptor that holds the writer's lock; None if the drain begins first.
 
     BusyError at once if somebody has it and we are not to wait.
     """

@@ -37,8 +37,8 @@ def attached(
 
     The first call of a process, also of a forked one, sleeps until every resource's first list is
     stored, for `wait` seconds at most; it calls `turn` about once a second meanwhile.
-    SegmentNotFound if there is no cache by then; one that is not full by then is given as it is,
-    and says so (`pods.synced`).
+    SegmentNotFound if there is no cache by then; a cache that is not full by then is returned as it
+    is (`pods.synced` is false).
     """
     name = name or os.environ.get("SHMCACHE_NAME", "")
     here = (os.getpid(), name)
@@ -72,5 +72,5 @@ def _is_full(name: str, seconds: float) -> bool:
             cache[resource].wait_synced(max(0.001, deadline - time.monotonic()))
             for resource in cache.resources
         )
-    except shmcache.SegmentNotFound:  # there is none, or a forked child finds none any more
+    except shmcache.SegmentNotFound:  # no cache yet, or none any more in a forked child
         return False

@@ -11,7 +11,7 @@ and in the application, wherever it is loaded (`preload_app` or not):
 
     cache = attached()                        # SHMCACHE_NAME says which
 
-What happens when, in the master unless said otherwise, which waits nowhere but at its end:
+The hooks run in the master, unless stated otherwise, which waits nowhere but at its end:
 
     nworkers_changed   the master's first hook, before preload_app loads the application, and again
                        at HUP: the keeper is started, or replaced if its arguments have changed
@@ -19,10 +19,10 @@ What happens when, in the master unless said otherwise, which waits nowhere but 
     pre_fork           the same look
     post_fork          in the worker, before the application is loaded: waits until the first lists
                        are stored, for `wait` seconds at most. Signals just end a worker that waits
-    on_exit            the keeper is told to end, and drains
+    on_exit            asks the keeper to end, which drains
 
-With USR2 two masters have a keeper each, of which one stands by (keeper.py, K3). A master that is
-killed takes its keeper and reflector with it (K1, K2).
+With USR2 two masters have a keeper each, of which one stands by (keeper.py, KEEPER3). A master that
+is killed takes its keeper and reflector with it (KEEPER1, KEEPER2).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def hooks(
     Without either, one that was started outside is used. A worker waits up to `wait` seconds.
     """
     os.environ["SHMCACHE_NAME"] = name
-    arguments = ["run", *resources, "--name", name, "--no-keep"]
+    arguments = ["run", *resources, "--cache", name, "--no-keep"]
     if config is not None:
         arguments += ["--config", os.path.abspath(config)]
     arguments += options
@@ -101,7 +101,7 @@ def hooks(
 # ---- the master's side -----------------------------------------------------------------------
 
 
-class Kept:
+class KeptReflector:
     """A keeper of this master, and how often in a row it failed."""
 
     def __init__(self, name: str, arguments: list[str], user: int, group: int) -> None:
@@ -140,7 +140,7 @@ class Kept:
         self.start()
 
 
-_kept: dict[str, Kept] = {}
+_kept: dict[str, KeptReflector] = {}
 _master = 0
 _looks: list[None] = []  # wanted: a handler may come while one is under way, and only adds to them
 
@@ -158,7 +158,7 @@ def _keep(name: str, arguments: list[str], server: Any) -> None:
         _tell(found)
         found = None
     if found is None:
-        _kept[name] = Kept(name, *wanted)
+        _kept[name] = KeptReflector(name, *wanted)
     _look()
 
 
@@ -208,7 +208,7 @@ def release() -> None:
         logger.warning("shmcache: keeper %d of cache %s does not end", kept.pid, kept.name)
 
 
-def _tell(kept: Kept) -> None:
+def _tell(kept: KeptReflector) -> None:
     if not kept.ended():
         os.kill(kept.pid, signal.SIGTERM)
 

@@ -1,14 +1,14 @@
 """The process between a server's master and the reflector: starts it, restarts it, ends with both.
 
-    master ──(its death: a pidfd; its word: SIGTERM)──▸ keeper ──(supervising.py)──▸ reflector
+    master ──(its death: a pidfd; its word: SIGTERM)──▸ keeper ──(supervisor.py)──▸ reflector
 
 A master that forks workers can afford neither threads nor waits of its own, and what it opens its
 workers inherit. So it only starts this process, which may wait.
 
-    K1  The reflector ends when its keeper does, however that ended (offspring.py, O1).
-    K2  The keeper drains and ends when its master has ended, however that did.
-    K3  Two keepers of one cache: one reflector. The other stands by until the lock is free.
-    K4  A reflector that says nothing for `silence` seconds, because it is stopped or stuck, is
+    KEEPER1  The reflector ends when its keeper does, however that ended (child.py, CHILD1).
+    KEEPER2  The keeper drains and ends when its master has ended, however that did.
+    KEEPER3  Two keepers of one cache: one reflector. The other stands by until the lock is free.
+    KEEPER4  A reflector that says nothing for `silence` seconds, because it is stopped or stuck, is
         killed; one that has ended comes again, ever more slowly while it goes on ending.
 
     python -m shmcache.integrations.keeper --parent PID --name NAME -- run pods ...
@@ -25,8 +25,8 @@ import threading
 import time
 
 from shmcache.engine.logs import start_logging
-from shmcache.segments import Place
-from shmcache.supervising import Supervisor
+from shmcache.memory.segments import Place
+from shmcache.processes.supervisor import Supervisor
 
 BEAT_SECONDS = 0.5
 LOOK_SECONDS = 0.5
@@ -51,7 +51,7 @@ class Keeper:
         )
 
     def run(self) -> None:
-        """Until the master is gone, or says so; then until the reflector has drained."""
+        """Runs until the master is gone or requests the end; then drains the reflector."""
         self._supervisor.run()
 
     def _tick(self) -> float:

@@ -1,9 +1,9 @@
-"""What an Accept header asks for: which shape of objects, in which media type.
+"""Accept headers: which shape of objects a client asks for, in which media type.
 
-A1  The clauses are tried in the order of the API server: by quality, a wildcard behind what it
+ACCEPT1  The clauses are tried in the order of the API server: by quality, a wildcard behind what it
     covers. The first that can be served decides, with all its parameters.
-A2  A clause of quality 0 is what the client does not take: it is none (the API server tries it
-    last).
+ACCEPT2  A clause of quality 0 names a form that the client does not take, and is left out (the API
+    server tries it last).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Shape(NamedTuple):
     version: str = "v1"
     """Of meta.k8s.io, in which metadata and tables are written."""
     include: str = ""
-    """What each row of a table carries: Object, Metadata (so does ""), None."""
+    """The content of the rows of a table: Object, Metadata (also ""), None."""
     bare: bool = False
     """Whether rows show name and age alone: nothing else is known of the objects."""
 
@@ -40,7 +40,9 @@ _RANGES = frozenset({("application", "json"), ("application", "*"), ("*", "*")})
 _ONE, _MANY = "PartialObjectMetadata", "PartialObjectMetadataList"
 _SHAPES = {"": FULL, _ONE: PARTIAL, _MANY: PARTIAL, "Table": TABLE}
 _INCLUDED = frozenset({"", "Metadata", "Object", "None"})
-_NUMBER = re.compile(r"\d+(\.\d*)?|\.\d+")
+_NUMBER = re.compile(r"\d++(\.\d*+)?|\.\d++")
+CLAUSES = 64
+"""Of a header, as many are read: ordering them costs more than reading them."""
 _PEOPLE = ("curl", "Wget", "Mozilla/5.0")
 """How the clients begin to call themselves that show JSON to people."""
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
@@ -73,7 +75,7 @@ def shape(text: str, query: Mapping[str, str] | None = None, *, many: bool | Non
 
 
 def pretty(query: Mapping[str, str], headers: Mapping[str, str]) -> bool:
-    """Whether JSON is to be laid out for people: the media type, the query or the client says so.
+    """Whether JSON is to be laid out for people, by the media type, the query or the client.
 
     A watch is never asked: its events are lines.
     """
@@ -94,7 +96,7 @@ def _chosen(text: str) -> dict[str, str] | None:
 
 
 def _clauses(text: str) -> Iterator[_Clause]:
-    for one in text.split(","):
+    for one in text.split(",", CLAUSES)[:CLAUSES]:
         media, *parameters = one.split(";")
         kind, _, inner = media.partition("/")
         pair = kind.strip(" "), inner.strip(" ") or ("*" if kind.strip(" ") == "*" else "")

@@ -7,6 +7,23 @@ from typing import Any
 
 from shmcache.protocol.kinds import Kind
 
+VERSION = {
+    "major": "1",
+    "minor": "36",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
+    "gitVersion": "v1.36.4",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "gc",
+    "platform": "linux/amd64",
+}
+"""/version of the server whose rules are followed."""
+AGGREGATED_MEDIA = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 Document = dict[str, Any]
 Groups = Mapping[str, Mapping[str, Sequence[Kind]]]
 """group -> version -> resources; the first version of a group is the preferred one."""
@@ -56,6 +73,13 @@ def _rows(kind: Kind) -> list[Document]:
     verbs = ["get", "patch", "update"]
     status = {"name": f"{kind.resource}/status", **names, "singularName": "", "verbs": verbs}
     return [row, status]
+
+
+def is_aggregated(path: str, accept: str) -> bool:
+    """Whether a request asks for all groups in one document, which /api and /apis alone can be."""
+    asked = [{part.strip() for part in clause.split(";")} for clause in accept.split(",")]
+    wanted = {"as=APIGroupDiscoveryList", "g=apidiscovery.k8s.io", "v=v2"}
+    return path.strip("/") in {"api", "apis"} and any(wanted <= clause for clause in asked)
 
 
 def aggregated(groups: Groups, *, core: bool) -> Document:

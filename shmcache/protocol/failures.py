@@ -1,4 +1,4 @@
-"""What a server answers when it refuses: Status bodies in the API server's own words and shapes.
+"""Refusals of a server: Status bodies in the API server's own words and shapes.
 
 Clients decide by these texts (three spellings of "too large", Expired or Gone), and people search
 for them, so they are kept to the letter.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shmcache.protocol.labels import quoted
+from shmcache.protocol.selectors.labels import quoted
 
 TEXT = "text/plain; charset=utf-8"
 LIST_TOO_OLD = "The resourceVersion for the provided list is too old."
@@ -26,7 +26,7 @@ Cause = tuple[str, str, str]
 
 
 class Failure(Exception):
-    """A request that ends with an error; `status` is the Status object that says so."""
+    """A request that ends with an error; `status` is its Status object."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Failure(Exception):
 
     @property
     def retry_after(self) -> int | None:
-        """What goes into the Retry-After header, if anything."""
+        """The value of the Retry-After header, if any."""
         seconds: int | None = self.status.get("details", {}).get("retryAfterSeconds")
         return seconds
 
@@ -74,7 +74,7 @@ def bad_request(message: str) -> Failure:
 
 
 def unauthorized() -> Failure:
-    """401: credentials that are none."""
+    """401: unknown credentials."""
     return Failure(401, "Unauthorized", "Unauthorized")
 
 
@@ -92,7 +92,7 @@ def forbidden(
 
 
 def out_of_scope(resource: str, group: str, why: str) -> Failure:
-    """403: a cache does not hold this; the message says what it holds."""
+    """403: a cache does not hold this; the message names its contents."""
     message = f"{_dotted(resource, group)} is forbidden: {why}"
     return Failure(403, "Forbidden", message, details=_named("", resource, group))
 
@@ -115,9 +115,9 @@ def not_cached(resource: str, group: str, why: str) -> Failure:
     return Failure(404, "NotFound", message, details=_named("", resource, group))
 
 
-def no_page() -> Failure:
-    """404: no such path at all, as of a group that is gone."""
-    return plain(404, "404 page not found\n")
+def no_page(why: str = "") -> Failure:
+    """404: no such path at all, as of an unknown group."""
+    return plain(404, f"404 page not found{why and f': {why}'}\n")
 
 
 def method_not_allowed() -> Failure:
@@ -133,21 +133,21 @@ def not_acceptable(offered: str) -> Failure:
 
 
 def not_convertible(name: str, *, many: bool) -> Failure:
-    """406: metadata of a list is asked for as that of one object, or the other way round."""
+    """406: a request for a list's metadata in the form of one object, or the other way round."""
     what = "a list" if many else "not a list"
     message = f"you requested {name}, but the requested object is {what}"
     return Failure(406, "NotAcceptable", message)
 
 
 def no_table(include: str) -> Failure:
-    """400: rows are to carry what is none of the things that they can."""
+    """400: an unknown content of rows."""
     why = "must be 'Metadata', 'Object', 'None', or empty"
     invalid_value = f"includeObject: Invalid value: {quoted(include)}: {why}"
     return bad_request(f"Unable to convert to Table as requested: {invalid_value}")
 
 
 def already_exists(resource: str, group: str, name: str) -> Failure:
-    """409: a create of what is there."""
+    """409: a create of an object that exists."""
     message = f'{_dotted(resource, group)} "{name}" already exists'
     return Failure(409, "AlreadyExists", message, details=_named(name, resource, group))
 

@@ -33,11 +33,11 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _SHORT = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"))
 _LONG = (("\u2028".encode(), b"\\u2028"), ("\u2029".encode(), b"\\u2029"))
 _LEAD = b"\xe2"
-"""What the long ones begin with: looking for a byte is many times as quick as for three."""
+"""The first byte of both long ones: a search for one byte is many times as quick as for three."""
 
 
 def escaped(text: bytes) -> bytes:
-    """JSON with the escapes of Go's encoder, beside those that JSON must have."""
+    """JSON with the escapes of Go's encoder, in addition to those that JSON must have."""
     for raw, instead in _SHORT:
         if raw in text:
             text = text.replace(raw, instead)
@@ -79,9 +79,9 @@ def bookmark(
     custom: bool = False,
     zero: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """The line that tells a watch how far it has come; `end` marks the end of initial events.
+    """The line by which a watch learns how far it has come; `end` marks the end of initial events.
 
-    `zero` is what the kind's empty object has beside its metadata.
+    `zero` is the content of the kind's empty object, without its metadata.
     """
     metadata: dict[str, Any] = {"resourceVersion": str(version)}
     if end:
@@ -114,7 +114,7 @@ class Chunker:
         return out
 
     def flush(self) -> list[bytes]:
-        """What is left over."""
+        """The rest, if any."""
         out = [bytes(self._held)] if self._held else []
         self._held.clear()
         return out

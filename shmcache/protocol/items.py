@@ -1,4 +1,4 @@
-"""What a list or a watch carries: one object each, known by name before it is decoded."""
+"""Items of lists and watches: one object each, known by name before it is decoded."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import NamedTuple
 LISTED = "LISTED"
 """The type of an item that came in a list."""
 GARBAGE = "GARBAGE"
-"""The type of a watch line that is no event: `raw` is the line."""
+"""The type of a watch line that is not an event: `raw` is the line."""
+REFUSED = "refused"
+"""The `api_version` of an item that its source could not make an object of; `raw` says why."""
 
 
 class Item(NamedTuple):
     """One object as it came: what routing and versions need, and the bytes of the object itself."""
 
     type: str
-    """ADDED, MODIFIED, DELETED, BOOKMARK, ERROR, whatever else the server says; LISTED, GARBAGE."""
+    """ADDED, MODIFIED, DELETED, BOOKMARK, ERROR, any other type of the server; LISTED, GARBAGE."""
     key: str
     """namespace/name, or name; empty where the object has no name (BOOKMARK, ERROR)."""
     version: str | None
@@ -26,7 +28,7 @@ class Item(NamedTuple):
 
 
 class ListMeta(NamedTuple):
-    """What a list says beside its items; `remaining` is the server's remainingItemCount."""
+    """The metadata of a list; `remaining` is the server's remainingItemCount."""
 
     version: str
     continue_token: str

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shmcache.protocol.fields import Made
+    from shmcache.protocol.selectors.fields import Made
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
@@ -29,32 +29,32 @@ class Kind:
     generation: bool = False
     """Whether a change of the spec raises metadata.generation."""
     fields: tuple[str, ...] = ()
-    """What field selectors may name beside metadata.name and metadata.namespace."""
+    """The fields that selectors may name, in addition to metadata.name and metadata.namespace."""
     made: dict[str, Made] = field(default_factory=dict, hash=False)
-    """Those of them that are no paths: how the server makes their text."""
+    """Those of them that do not follow a path: how the server makes their text."""
     columns: tuple[dict[str, Any], ...] = ()
     """additionalPrinterColumns of a custom resource."""
     custom: bool = False
     zero: dict[str, Any] = field(default_factory=dict, hash=False)
-    """What an object without content has beside its metadata, as bookmarks show it."""
+    """The content of an empty object, without its metadata, as bookmarks show it."""
     warning: str = ""
-    """What clients are told with each answer, of a deprecated one."""
+    """The warning that comes with each answer of a deprecated one."""
     verbs: tuple[str, ...] = ALL_VERBS
-    """What can be done, in the order in which discovery says it."""
+    """The verbs in the order in which discovery lists them."""
 
     @property
     def api_version(self) -> str:
-        """As objects say it."""
+        """The apiVersion of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def list_kind(self) -> str:
-        """As lists say it."""
+        """The kind of its lists."""
         return f"{self.kind}List"
 
     @property
     def key(self) -> str:
-        """What its objects are stored under, whatever the version: pods, deployments.apps."""
+        """The name under which its objects are stored, in any version: pods, deployments.apps."""
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
     @property

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOptions:
-    """What a list or watch asks for; an empty resource_version is none, the most recent."""
+    """The options of a list or watch; an empty resource_version means the most recent."""
 
     watch: bool = False
     resource_version: str = ""

@@ -9,7 +9,7 @@ SUBRESOURCES_OF_NAMESPACES = frozenset({"status", "finalize"})
 
 
 class Target(NamedTuple):
-    """What a path names; a path that is not of this form has no resource, see `parse`."""
+    """The object or collection of a path; a path of another form has none, see `parse`."""
 
     group: str
     version: str
@@ -20,7 +20,7 @@ class Target(NamedTuple):
 
     @property
     def api_version(self) -> str:
-        """As objects say it."""
+        """The apiVersion of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
@@ -34,6 +34,27 @@ def parse(path: str) -> Target | None:
     if parts[:1] == ["apis"] and len(parts) > 3:
         return _resource(parts[1], parts[2], parts[3:])
     return None
+
+
+def without_watch(path: str, query: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """A GET of an old path (/api/v1/watch/pods) as the watch that it means; any other as it is.
+
+    The path of one object means a watch of its collection, with its name as a field selector.
+    """
+    parts = path.strip("/").split("/")
+    at = 2 if parts[0] == "api" else 3
+    if parts[0] not in {"api", "apis"} or parts[at : at + 1] != ["watch"]:
+        return path, query
+    left = "/" + "/".join([*parts[:at], *parts[at + 1 :]])
+    target = parse(left)
+    if target is None or target.subresource:
+        return path, query
+    query = {**query, "watch": "true"}
+    if target.name:
+        left = left.rpartition("/")[0]
+        terms = [f"metadata.name={target.name}", query.get("fieldSelector", "")]
+        query["fieldSelector"] = ",".join(filter(None, terms))
+    return left, query
 
 
 def _resource(group: str, version: str, parts: list[str]) -> Target | None:

@@ -1,4 +1,4 @@
-"""Status: how the API server says what went wrong, in the words that decide what to do next."""
+"""Status: the API server's account of a failure, in the words that decide what to do next."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
-    """A Status object, or what stands for one where the server sent none (`reason` is empty)."""
+class ServerStatus:
+    """A Status object, or a substitute where the server sent none (`reason` is empty)."""
 
     code: int
     reason: str = ""
@@ -19,7 +19,7 @@ class Status:
     retry_after: int | None = None
 
     @classmethod
-    def parse(cls, code: int, body: bytes) -> Status:
+    def parse(cls, code: int, body: bytes) -> ServerStatus:
         """Of an HTTP error with this code, or of an ERROR event (code 0: the body knows)."""
         try:
             found: Any = json.loads(body)

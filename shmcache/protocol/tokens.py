@@ -12,7 +12,7 @@ from shmcache.protocol import failures
 FORMAT = "meta.k8s.io/v1"
 SIGNED = 1 << 63
 LATEST = -1
-"""The version of a token that stands in for an expired one: go on with what is there now."""
+"""The version of a token that replaces an expired one: go on with the objects of now."""
 
 
 class Token(NamedTuple):
@@ -21,12 +21,15 @@ class Token(NamedTuple):
     version: int
     start: str
     state: str = ""
-    """What else names the state that the list is of, where a version is not exact enough."""
+    """Names the state of the list where a version is not exact enough."""
 
 
-def encode(version: int, last_key: str, state: str = "") -> str:
-    """The token of a list whose page ended with this key."""
-    slash = "" if version == LATEST else "/"
+def encode(version: int, last_key: str, state: str = "", *, cached: bool = True) -> str:
+    """The token of a list whose page ended with this key.
+
+    Keys of a watch cache begin with a slash, keys of etcd (not `cached`) do not.
+    """
+    slash = "/" if cached and version != LATEST else ""
     body = {"v": FORMAT, "rv": version, "start": f"{slash}{last_key}\0"}
     if state:
         body["state"] = state
@@ -34,13 +37,20 @@ def encode(version: int, last_key: str, state: str = "") -> str:
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
 
 
+_DEEPEST = (
+    10_000  # of the API server's decoder; Python's is less before 3.14, and more from then on
+)
+
+
 def decode(token: str) -> Token:
-    """What a token says; a Failure (400) where it is none."""
+    """The content of a token; a Failure (400) for any other text."""
     try:
         padded = token.encode("ascii") + b"=" * (-len(token) % 4)
         text = base64.urlsafe_b64decode(padded)
     except (binascii.Error, UnicodeEncodeError) as error:
         raise _invalid("illegal base64 data") from error
+    if text.count(b"[") + text.count(b"{") > _DEEPEST:
+        raise _invalid("exceeded max depth")
     try:
         body = json.loads(text)
     except ValueError as error:
@@ -52,7 +62,7 @@ def decode(token: str) -> Token:
     version, start = _version(body.get("rv")), body.get("start")
     if not isinstance(start, str) or version == 0:
         raise _invalid("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
-    shown = start.encode("utf-8", "replace").decode()  # a lone surrogate is no text
+    shown = start.encode("utf-8", "replace").decode()  # a lone surrogate is not text
     if shown != start or any(part in {".", ".."} for part in start.split("/")):
         raise _invalid(f"invalid start key: {shown}")
     state = body.get("state")

@@ -9,10 +9,17 @@ def is_version(text: str) -> bool:
 
 
 def compare(left: str, right: str) -> int:
-    """-1, 0 or 1; ValueError names what is no version ("0" and "" mean other things)."""
+    """-1, 0 or 1; ValueError for anything but a version ("0" and "" mean other things)."""
     for text in (left, right):
         if not is_version(text):
-            raise ValueError(f"{text!r} is no resourceVersion: decimal digits without leading zero")
+            raise ValueError(
+                f"{text!r} is not a resourceVersion: decimal digits without leading zero"
+            )
     if len(left) != len(right):
         return -1 if len(left) < len(right) else 1
     return (left > right) - (left < right)
+
+
+def number_of(version: str | None) -> int:
+    """A resourceVersion as the number that the API server makes of it; -1 if it is not one."""
+    return int(version) if version and version.isascii() and version.isdigit() else -1

@@ -1,4 +1,4 @@
-"""What a watch begins with, and what it shows of a change: the rules that servers follow.
+"""The beginning of a watch, and its events: the rules that servers follow.
 
 The table of sendInitialEvents, allowWatchBookmarks and resourceVersion (R-HT-08, R-AS-06) and the
 transitions in and out of a selector (R-AS-12).

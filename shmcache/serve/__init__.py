@@ -4,10 +4,10 @@
     connection    bytes in and out of one client, one request after another
     heads, bodies, requests    bytes ▸ Request
     server        listener, limits, the cache and its bell, what runs for a request
-    routes        Request ▸ who may, what is asked, who answers
+    routes        Request ▸ permission, target, the part that answers
     catalogue, scope           which resources there are, and how much of each
     reads, lists, past, shapes, documents    answers
-    access, review, proxy      who asks; what is passed on
+    access, review, proxy      authentication; requests that are passed on
     process       server processes, their listener, their supervisor
 
 One process serves on one thread. It is a worker like any other: it has no watch of its own.

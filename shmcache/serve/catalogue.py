@@ -1,18 +1,17 @@
 """Which resources a cache serves: their names in paths, their kinds, their scope.
 
-What the reflector declares of a resource stands in its settings. Where it does not (a cache that
-was filled by a program), the usual resources are known by name, others by their first object.
+The reflector stores its declaration of a resource in the settings. Without one (a cache filled by a
+program) the usual resources are known by name, others by their first object.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shmcache import states
-from shmcache.protocol import failures
-from shmcache.protocol.builtins import builtin
+from shmcache.protocol import describing, failures
 from shmcache.protocol.kinds import Kind
 from shmcache.serve.scope import UNKNOWN, Scope
 
@@ -20,22 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shmcache._hot import Root
-    from shmcache.reader import Cache
+    from shmcache.reader.cache import Cache
 
 LOOK_SECONDS = 1.0
 SAID = "namespaces"
-"""A setting that whoever says anything of the scope sets."""
-VERBS = ("get", "list", "watch")
-_BUILTIN = {kind.key: replace(kind, verbs=VERBS) for kind in builtin()}
-_CALLED = {
-    name: kind
-    for kind in reversed(_BUILTIN.values())
-    for name in (kind.resource, kind.singular, *kind.short_names, kind.key)
-}
+"""A setting that every declaration of a scope contains."""
 
 
 def declaration(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a resource's record says that it is; None where it is no resource any more."""
+    """The declaration in a resource's record; None once the resource is gone."""
     return None if record["state"] == states.GONE else record["settings"] or {}
 
 
@@ -56,7 +48,7 @@ class Served:
 
 
 class Catalogue:
-    """Looks at the cache again every second, and when it is asked for what it does not know."""
+    """Looks at the cache again every second, and when a request names an unknown resource."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
@@ -139,8 +131,7 @@ class Catalogue:
         known = self._known.get(name)
         if known is not None and known.declaration == settings:
             return known
-        declared = _declared(settings)
-        kind = declared or _BUILTIN.get(name) or _CALLED.get(name) or _seen(root, number, name)
+        kind = describing.kind_of(settings) or describing.called(name) or _seen(root, number, name)
         if kind is None:
             return None
         scope = Scope.read(settings) if SAID in settings else UNKNOWN
@@ -148,39 +139,13 @@ class Catalogue:
         return made
 
 
-def _declared(settings: dict[str, Any]) -> Kind | None:
-    """The kind that the reflector has found."""
-    resource, name = settings.get("plural"), settings.get("kind")
-    if not resource or not name:
-        return None
-    group, version = str(settings.get("group") or ""), str(settings.get("version") or "v1")
-    known = _BUILTIN.get(f"{resource}.{group}" if group else str(resource))
-    if known is not None:
-        return replace(known, version=version)
-    return _custom(group, version, str(resource), str(name), settings)
-
-
-def _custom(group: str, version: str, resource: str, kind: str, settings: dict[str, Any]) -> Kind:
-    return Kind(
-        group=group,
-        version=version,
-        resource=resource,
-        kind=kind,
-        singular=str(settings.get("singular") or kind.lower()),
-        namespaced=bool(settings.get("namespaced", True)),
-        short_names=tuple(settings.get("short_names") or ()),
-        columns=tuple(settings.get("columns") or ()),
-        custom=True,
-        verbs=VERBS,
-    )
-
-
 def _seen(root: Any, number: int, name: str) -> Kind | None:
-    """By the first object that says what it is."""
+    """By the first object that has a type."""
     for key, obj in root.scan(number, limit=1):
         kind, api_version = obj.get("kind"), obj.get("apiVersion")
         if kind and api_version:
             group, _, version = str(api_version).rpartition("/")
             resource = name.partition("/")[0].partition(".")[0]
-            return _custom(group, version, resource, str(kind), {"namespaced": "/" in key})
+            found = {"group": group, "version": version, "plural": resource, "kind": str(kind)}
+            return describing.kind_of({**found, "namespaced": "/" in key})
     return None

@@ -1,35 +1,26 @@
-"""What is served beside resources: discovery, the version, health."""
+"""Documents other than resources: discovery, the version, health."""
 
 from __future__ import annotations
 
+import platform
 from typing import TYPE_CHECKING
 
 from shmcache import __version__
 from shmcache.protocol import discovery, failures
-from shmcache.serve import answers
+from shmcache.serve.http import answers
 
 if TYPE_CHECKING:
-    from shmcache.serve.requests import Request
+    from shmcache.serve.http.requests import HttpRequest
     from shmcache.serve.server import Server
 
-AGGREGATED = "as=APIGroupDiscoveryList"
-AGGREGATED_MEDIA = b"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-VERSION = {
-    "major": "1",
-    "minor": "36",
+VERSION = discovery.VERSION | {
     "gitVersion": f"v1.36.0+shmcache-{__version__}",
-    "gitCommit": "",
-    "gitTreeState": "clean",
-    "buildDate": "1970-01-01T00:00:00Z",
-    "goVersion": "",
-    "compiler": "",
-    "platform": "linux",
+    "platform": f"linux/{platform.machine()}",
 }
-"""Of the API server whose rules are followed."""
 
 
-def answer(server: Server, request: Request) -> answers.Answer:
-    """The document of a path; a Failure (404) where there is none."""
+def answer(server: Server, request: HttpRequest) -> answers.Answer:
+    """The document of a path; a Failure (404) if it does not exist."""
     if request.method not in {"GET", "HEAD"}:
         raise failures.method_not_allowed()
     match request.path.strip("/").split("/"):
@@ -45,8 +36,8 @@ def answer(server: Server, request: Request) -> answers.Answer:
             return _discovery(server, request, parts)
 
 
-def _ready(server: Server, request: Request) -> answers.Answer:
-    """Whether everything that is cached may be shown, and this process takes requests."""
+def _ready(server: Server, request: HttpRequest) -> answers.Answer:
+    """Whether all cached data may be shown, and this process takes requests."""
     lines, ready = [], not server.draining
     for served in server.catalogue.all():
         try:
@@ -64,13 +55,13 @@ def _ready(server: Server, request: Request) -> answers.Answer:
     return answers.Answer(text, code=200 if ready else 503, media=answers.TEXT)
 
 
-def _discovery(server: Server, request: Request, parts: list[str]) -> answers.Answer:
+def _discovery(server: Server, request: HttpRequest, parts: list[str]) -> answers.Answer:
     groups = server.catalogue.groups()
-    whole = AGGREGATED in request.headers.get("accept", "") and len(parts) == 1
+    whole = discovery.is_aggregated(request.path, request.headers.get("accept", ""))
     match parts:
         case ["api" | "apis"] if whole:
             found = answers.document(discovery.aggregated(groups, core=parts[0] == "api"))
-            found.media = AGGREGATED_MEDIA
+            found.media = discovery.AGGREGATED_MEDIA.encode()
             return found
         case ["api"]:
             host = request.headers.get("host", "")

@@ -1,4 +1,4 @@
-"""How much one client may ask, hold and leave waiting."""
+"""Limits on requests, connections and backlogs of each client."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ class Limits:
     """Of each server process. Times are seconds, sizes bytes."""
 
     connections: int = 4096
-    """More wait in the kernel until one ends."""
+    """A new connection takes the place of one that waits for its client."""
+    held_bytes: int = 24 << 20
+    """Memory for all clients together: bytes that came and are not used, bytes that they have not
+    taken. See holding.py."""
+    kept_bytes: int = 8 << 20
+    """Memory for all requests together that wait or whose answers go on: long heads, selectors,
+    exact versions. See weights.py."""
     head_bytes: int = 64 << 10
     headers: int = 100
     body_bytes: int = 3 << 20
-    """As kube-apiserver's; bodies are taken only to be passed on."""
+    """As kube-apiserver's; bodies are read only to be passed on."""
     target_bytes: int = 16 << 10
     selector_bytes: int = 8 << 10
     head_seconds: float = 10.0
@@ -23,12 +29,25 @@ class Limits:
     idle_seconds: float = 180.0
     """Between two requests."""
     stall_seconds: float = 60.0
-    """A client that takes nothing for so long is cut."""
+    """A client that reads nothing for this long is cut."""
     drain_seconds: float = 25.0
-    """For requests under way when the server is to end."""
+    """For requests under way when the server drains."""
     backlog_bytes: int = 1 << 20
     """A list is read on when less than this waits for the client."""
-    waiting: int = 512
-    """Requests that wait for a version or a review at once; more are told to come again (429)."""
     proxied: int = 64
     """Requests passed on at once."""
+
+    @property
+    def lasting(self) -> int:
+        """Watches at once: five eighths of the connections."""
+        return max(self.connections * 5 // 8, 1)
+
+    @property
+    def handshakes(self) -> int:
+        """TLS handshakes under way at once: a sixteenth of the connections, 60 KiB each."""
+        return max(self.connections // 16, 4)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a version or a review at once; further ones get 429."""
+        return max(min(512, self.connections // 8), 1)

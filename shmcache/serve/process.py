@@ -1,11 +1,13 @@
-"""Server processes: what they are told, their listener, their life.
+"""Server processes: their options, their listener, their life cycle.
 
-parent   opens the listener (so that an error is said at once, and no connection that waits in
-         the kernel is lost with a process), and supervises
+parent   opens the listener (so that errors are reported at once, and no connection that waits
+         in the kernel is lost with a process), and supervises
 child    attaches to the cache, serves on one thread, drains at SIGTERM
 
-L1  Without tokens or reviews it listens where only this host's processes reach it, unless the
-    user says otherwise in so many words.
+SERVE1  without tokens or reviews it listens where only this host's processes reach it, unless the
+    flag --open-to-all is given.
+SERVE2  there, a local user reads the cache over a connection only if it may read the cache's file:
+    see auth/neighbours.py.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ import resource as limits_of_process
 import signal
 import socket
 import ssl
-import stat
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -33,27 +34,28 @@ from shmcache.errors import (
     SourceError,
     UntrustedSegment,
 )
-from shmcache.reader import attach
-from shmcache.serve.access import LOCAL, Access, Tokens
+from shmcache.processes.stop_requests import StopRequests
+from shmcache.processes.supervisor import Supervisor
+from shmcache.reader.cache import attach
+from shmcache.serve.auth.access import LOCAL, Access, Tokens
+from shmcache.serve.auth.neighbours import Neighbours, check_kernel, readable_for_all
+from shmcache.serve.certificate import Certificate, context_of
+from shmcache.serve.http import listeners
 from shmcache.serve.server import Server, Serving
-from shmcache.supervising import Supervisor
 
 logger = logging.getLogger(__name__)
 
 DRAINED, SOFTWARE, TEMPORARY, CONFIGURATION = 0, 70, 75, 78
-BACKLOG = 1024
-LOOK_SECONDS = 10.0
-"""Between two looks at the certificate's files."""
 GRACE_SECONDS = 5.0
 
 
 class ServingError(ValueError):
-    """It cannot be served like that; the text says what to do."""
+    """The server cannot run with these options; the text explains what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line says."""
+    """Options of the command line."""
 
     name: str
     host: str = "127.0.0.1"
@@ -65,39 +67,43 @@ class Options:
     key: str | None = None
     tokens: str | None = None
     review: Callable[[], Any] | None = None
-    """Gives the source.client.Server that reviews are asked of."""
+    """Returns the source.client.Server that answers reviews."""
     proxy: str | None = None
     proxy_ca: str | None = None
     allow_hosts: tuple[str, ...] = ()
     open_to_all: bool = False
-    """Listen anywhere, though nobody needs a token."""
+    """Listen on any address, although clients need no token."""
+    ui: bool = False
+    """Offer the page of `shmcache ui` as well."""
     attach_seconds: float = 60.0
     serving: Serving = field(default_factory=Serving)
 
     @property
     def guarded(self) -> bool:
-        """Whether who asks must say who he is."""
+        """Whether clients must authenticate."""
         return self.tokens is not None or self.review is not None
 
     def check(self) -> None:
-        """ServingError for what makes no sense, or is not safe (L1)."""
+        """Raises ServingError if the options are inconsistent or unsafe (SERVE1)."""
         if (self.certificate is None) != (self.key is None):
             raise ServingError("TLS needs both --tls-cert and --tls-key")
         if self.processes < 1:
-            raise ServingError("--processes is 1 or more")
+            raise ServingError("--processes must be at least 1")
         if self.proxy is not None and not _is_url(self.proxy):
-            raise ServingError("--proxy is the URL of the API server")
+            raise ServingError(
+                "--proxy must be the URL of an API server, such as https://10.0.0.1:6443"
+            )
         if self.unix_socket is not None or _is_local(self.host):
             return
         if not self.guarded and not self.open_to_all:
             raise ServingError(
-                f"{self.host} can be reached from other machines: everybody there could read the "
-                "whole cache. Ask for --tokens or --review, or say --open-to-all"
+                f"other machines can reach {self.host} and could read the whole cache; use "
+                "--tokens or --review, or allow it with --open-to-all"
             )
         if self.guarded and self.certificate is None and not self.open_to_all:
             raise ServingError(
-                f"{self.host} can be reached from other machines, and tokens would go there in "
-                "clear: give --tls-cert and --tls-key, or say --open-to-all"
+                f"other machines can reach {self.host}, and tokens would be sent unencrypted; use "
+                "--tls-cert and --tls-key, or allow it with --open-to-all"
             )
 
 
@@ -123,7 +129,7 @@ def run(options: Options) -> int:
     try:
         options.check()
         if options.tokens is not None:
-            Tokens(options.tokens)  # an error is said before anything waits
+            Tokens(options.tokens)  # report an error before anything waits
         if options.review is not None:
             options.review().access()
         with ExitStack() as stack:
@@ -131,7 +137,8 @@ def run(options: Options) -> int:
             tls = None if options.certificate is None else _tls(options)
             _allow_connections()
             where = _where(listener, secure=tls is not None)
-            logger.info("serving cache %s at %s", options.name, where)
+            page = f"; its page is {where}/ui/" if options.ui else ""
+            logger.info("serving cache %s at %s%s", options.name, where, page)
             if options.processes == 1:
                 return serve(options, listener, tls)
             return _supervise(options, listener, tls)
@@ -156,52 +163,8 @@ def _supervise(options: Options, listener: socket.socket, tls: ssl.SSLContext | 
 
 def _listen(options: Options, stack: ExitStack) -> socket.socket:
     if options.unix_socket is not None:
-        return _listen_unix(options.unix_socket, options.socket_mode, stack)
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    listener = socket.create_server(
-        (options.host, options.port), family=family, backlog=BACKLOG, reuse_port=False
-    )
-    return stack.enter_context(listener)
-
-
-def _listen_unix(path: str, mode: int, stack: ExitStack) -> socket.socket:
-    listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-    _remove_stale(path)
-    before = os.umask(0o177)  # nobody connects before the mode is set
-    try:
-        listener.bind(path)
-    finally:
-        os.umask(before)
-    made = os.stat(path)
-    stack.callback(_remove_own, path, (made.st_dev, made.st_ino))
-    os.chmod(path, mode)
-    listener.listen(BACKLOG)
-    return listener
-
-
-def _remove_stale(path: str) -> None:
-    """A socket that nobody listens at any more; anything else that is there stays, and is said."""
-    try:
-        if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise ServingError(f"{path} is there, and is no socket")
-    except FileNotFoundError:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            os.unlink(path)
-            return
-    raise OSError(errno.EADDRINUSE, f"somebody serves at {path}")
-
-
-def _remove_own(path: str, made: tuple[int, int]) -> None:
-    try:
-        found = os.lstat(path)
-        if (found.st_dev, found.st_ino) == made:
-            os.unlink(path)
-    except FileNotFoundError:
-        pass
+        return listeners.unix(options.unix_socket, options.socket_mode, stack)
+    return listeners.tcp(options.host, options.port, stack)
 
 
 def _where(listener: socket.socket, *, secure: bool) -> str:
@@ -213,14 +176,10 @@ def _where(listener: socket.socket, *, secure: bool) -> str:
 
 
 def _tls(options: Options) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
     try:
-        context.load_cert_chain(options.certificate or "", options.key)
+        return context_of(options.certificate or "", options.key or "")
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise ServingError(f"TLS files {options.certificate} {options.key}: {error}") from error
-    return context
 
 
 def _allow_connections() -> None:
@@ -247,13 +206,13 @@ def serve(options: Options, listener: socket.socket, tls: ssl.SSLContext | None)
         server = Server(cache, listener, options.serving, tls=tls)
         try:
             _guard(server, options)
-        except (SourceError, OSError) as error:
+        except (ServingError, SourceError, OSError) as error:
             logger.error("%s", error)  # noqa: TRY400
             return CONFIGURATION
         _obey(server)
         server.start()
-        if tls is not None:
-            _Certificate(server, tls, options).look()
+        if options.certificate and options.key:
+            Certificate(server, options.certificate, options.key).look()
         notify("READY=1")
         server.loop.run()
         notify("STOPPING=1")
@@ -262,10 +221,12 @@ def serve(options: Options, listener: socket.socket, tls: ssl.SSLContext | None)
 
 
 def _guard(server: Server, options: Options) -> None:
-    """Who may ask, and where the rest goes."""
+    """Sets the access control, and the proxy for other requests."""
+    if not options.guarded and not options.open_to_all:
+        server.admits = _neighbours(server, options).admits
     review = None
     if options.review is not None:
-        from shmcache.serve.review import Poster, Review
+        from shmcache.serve.auth.review import Poster, Review
 
         review = Review(server.loop, Poster(options.review()), most=server.limits.waiting)
     hosts = None if options.unix_socket or options.open_to_all else {*LOCAL, options.host}
@@ -273,47 +234,43 @@ def _guard(server: Server, options: Options) -> None:
         hosts |= set(options.allow_hosts)
     tokens = None if options.tokens is None else Tokens(options.tokens)
     server.access = Access(tokens=tokens, review=review, hosts=hosts)
+    if options.ui:
+        from shmcache.serve.ui.routes import Interface
+
+        server.page = Interface(server)
     if options.proxy is not None:
-        from shmcache.serve.proxy import Proxy
+        from shmcache.serve.proxy.proxy import Proxy
 
         most = server.limits.proxied
         server.proxy = Proxy(server.loop, options.proxy, ca_file=options.proxy_ca, most=most)
 
 
+def _neighbours(server: Server, options: Options) -> Neighbours:
+    """Decides by the mode of the cache's file which local users may read (SERVE2)."""
+    place = server.cache.place
+
+    def find() -> os.stat_result:
+        return os.stat(place.location.file(place.files(place.current())[0]))
+
+    if options.unix_socket is None and not readable_for_all(find().st_mode):
+        try:
+            check_kernel()
+        except OSError as error:
+            raise ServingError(
+                f"cache {options.name!r} is not readable for every user, and {error}: give "
+                "--unix-socket, --tokens or --review, or say --open-to-all"
+            ) from error
+    return Neighbours(find)
+
+
 def _obey(server: Server) -> None:
-    """SIGTERM and SIGINT drain; the second one ends at once."""
-    told: list[int] = []
+    """SIGTERM and SIGINT drain; a later one ends the process at once."""
+    requests = StopRequests()
 
     def end(number: int, _frame: object) -> None:
-        told.append(number)
-        if len(told) > 1:
+        if requests.insists():
             os._exit(128 + number)
         server.loop.call_threadsafe(lambda: server.drain(server.loop.stop))
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-
-
-class _Certificate:
-    """Takes a certificate that was written anew, for connections that come from then on."""
-
-    def __init__(self, server: Server, tls: ssl.SSLContext, options: Options) -> None:
-        self._server = server
-        self._tls = tls
-        self._files = [path for path in (options.certificate, options.key) if path]
-        self._stamp = self._stamps()
-
-    def _stamps(self) -> list[tuple[int, int]]:
-        return [(found.st_mtime_ns, found.st_ino) for found in map(os.stat, self._files)]
-
-    def look(self) -> None:
-        """Now, and every few seconds."""
-        self._server.loop.call_later(LOOK_SECONDS, self.look)
-        try:
-            stamp = self._stamps()
-            if stamp != self._stamp:
-                self._tls.load_cert_chain(*self._files)
-                self._stamp = stamp
-                logger.info("serve: the certificate was read anew")
-        except (OSError, ValueError) as error:
-            logger.warning("serve: the certificate stays as it was: %s", error)

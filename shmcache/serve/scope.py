@@ -1,11 +1,12 @@
-"""How much of a resource the cache holds, as who fills it has said; and what a request is told.
+"""How much of a resource the cache holds, as its writer declared; and how requests learn of it.
 
-Nothing is left out silently: what a cache does not hold is refused with the scope in words (403),
-what it holds in another form than the server's is named by the headers of each answer.
+Nothing is left out silently: requests for objects that the cache does not hold are refused with the
+scope in words (403); if objects are held in a form other than the server's, each answer's headers
+name that form.
 
-What is not held decides nothing either: objects whose metadata alone is cached are selected by
-nothing else, and are no more than a name and an age in tables. What a transform has taken away
-nobody knows: who selects among its objects is warned, so that kubectl says so.
+Missing fields decide nothing either: objects of which only metadata is cached can be selected by
+metadata alone, and are no more than a name and an age in tables. Fields that a transform removed
+are unknown: a request that selects among such objects gets a warning, which kubectl shows.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from typing import Any
 from shmcache.protocol import accept, failures
 from shmcache.protocol.accept import Shape
 from shmcache.protocol.kinds import Kind
-from shmcache.protocol.labels import Requirement
-from shmcache.selectors import FieldSelector, LabelSelector, Selector
+from shmcache.protocol.selectors.labels import Requirement
+from shmcache.reader.selectors import FieldSelector, LabelSelector, Selector
 
 FORM_HEADER = b"X-Shmcache-Form"
-"""What is different about the objects of an answer, in words; only where something is."""
+"""Describes how the objects of an answer differ from the server's; sent only if they do."""
 _NAMES = frozenset({"metadata.name", "metadata.namespace"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What is cached of a resource; the default is all of it."""
+    """The part of a resource that is cached; the default is all of it."""
 
     namespaces: tuple[str, ...] = ()
-    """Only these; none: all."""
+    """Only these; empty: all."""
     labels: str = ""
     fields: str = ""
     metadata_only: bool = False
@@ -37,11 +38,11 @@ class Scope:
     """The name of the function that changed the objects before they were stored."""
     managed_fields: bool = True
     known: bool = True
-    """Whether somebody has said so."""
+    """Whether the writer declared it."""
 
     @classmethod
     def read(cls, settings: dict[str, Any]) -> Scope:
-        """Of a resource's settings in the cache; what they do not name is not restricted."""
+        """From a resource's settings in the cache; they restrict only what they name."""
         return cls(
             namespaces=tuple(settings.get("namespaces") or ()),
             labels=str(settings.get("labels") or ""),
@@ -50,11 +51,6 @@ class Scope:
             transform=str(settings.get("transform") or ""),
             managed_fields=bool(settings.get("managed_fields")),
         )
-
-    @property
-    def selective(self) -> bool:
-        """Whether objects are missing."""
-        return bool(self.namespaces or self.labels or self.fields)
 
     @property
     def words(self) -> str:
@@ -70,7 +66,7 @@ class Scope:
 
     @property
     def form(self) -> str:
-        """What is different about its objects, for people; empty: nothing but managedFields."""
+        """How its objects differ from the server's, for people; empty: only in managedFields."""
         found = []
         if self.metadata_only:
             found.append("metadata only")
@@ -81,7 +77,7 @@ class Scope:
         return ", ".join(found)
 
     def headers(self) -> bytes:
-        """What each answer says of its objects; empty where they are as the server has them."""
+        """Headers that describe the objects; empty if they are as the server has them."""
         form = self.form.encode("ascii", "replace")
         lines = b"%b: %b\r\n" % (FORM_HEADER, form) if form else b""
         if self.transform:
@@ -89,7 +85,7 @@ class Scope:
         return lines
 
     def check(self, kind: Kind, namespace: str, *, shape: Shape) -> Shape:
-        """A Failure (403) where objects would be missing, or would not be what they seem.
+        """A Failure (403) if objects would be missing, or would differ from what they seem.
 
         `namespace`: that of the request, "" for all. Returns the shape that they can be shown in.
         """
@@ -104,15 +100,15 @@ class Scope:
     def check_selectors(
         self, kind: Kind, labels: LabelSelector | None, fields: FieldSelector | None
     ) -> tuple[LabelSelector | None, FieldSelector | None]:
-        """A Failure (403) where more is selected than what is cached, or by what is not cached.
+        """A Failure (403) if more is selected than is cached, or by fields that are not cached.
 
-        What the cache selects must be part of what is asked: then nothing can be missing. Returns
-        what is left to be asked of the objects.
+        The request must contain the selection of the cache: then nothing can be missing. Returns
+        the terms that remain to be checked on the objects.
         """
         for cached, asked in ((self._labels, labels), (self._fields, fields)):
             wanted = set(asked.requirements) if asked else set()
             if not wanted.issuperset(cached):
-                raise self._refusal(kind, f"not all {kind.key} that are asked for are cached here")
+                raise self._refusal(kind, f"not all requested {kind.key} are cached here")
         if labels and self.transform:
             labels = LabelSelector(_open(labels, self._labels))
         if fields and (self.transform or self.metadata_only):
@@ -124,7 +120,7 @@ class Scope:
         return labels or None, fields or None
 
     def missing(self, kind: Kind, name: str) -> failures.Failure:
-        """Of a key that is not cached: 404, or 403 where it may exist outside of the scope."""
+        """For a key that is not cached: 404, or 403 if it may exist outside of the scope."""
         if self.labels or self.fields:
             return self._refusal(kind, f'{kind.key} "{name}" is not cached here, but may exist')
         return failures.not_found(kind.resource, kind.group, name)
@@ -143,7 +139,7 @@ class Scope:
 
 
 def _open(asked: Selector, cached: tuple[Requirement, ...]) -> tuple[Requirement, ...]:
-    """What is left to be asked: the server has seen to the terms of the scope."""
+    """The terms left to check: the server has already applied those of the scope."""
     return tuple(term for term in asked.requirements if term not in cached)
 
 

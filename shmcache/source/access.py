@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -44,7 +46,7 @@ class Impersonation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class ServerAccess:
     """One server and one identity. Equal ones can share connections."""
 
     url: str
@@ -52,18 +54,20 @@ class Access:
     """That of the context or of the service account."""
     authorization: str | None = field(default=None, repr=False)
     token_file: str | None = None
-    """Read for every request: whoever rotates the token just writes it anew."""
+    """Read for every request, so that a rotated token needs no restart."""
     impersonation: Impersonation = Impersonation()
     tls: ssl.SSLContext | None = field(default=None, compare=False)
     tls_material: bytes = field(default=b"", repr=False)
-    """What `tls` was made of, for comparison."""
+    """The source of `tls`, for comparison."""
     server_name: str | None = None
     proxy: str | None = None
+    compress: bool = True
+    """Whether answers from another host may come in gzip."""
     expires: float | None = None
-    """Wall clock: when the credentials have to be asked for again."""
+    """Wall clock: when the credentials expire."""
 
     def headers(self) -> list[tuple[str, str]]:
-        """What says who we are, as of now."""
+        """The headers of our identity, as of now."""
         authorization = self.authorization
         if self.token_file is not None:
             authorization = f"Bearer {read_token(self.token_file)}"
@@ -71,17 +75,22 @@ class Access:
         return found + self.impersonation.headers()
 
     @property
+    def gzip_pays(self) -> bool:
+        """Whether to ask for gzip: not on this host, and not where the configuration forbids it."""
+        return self.compress and not self.is_local
+
+    @property
     def is_local(self) -> bool:
         """Whether the server is on this host and reached without a proxy."""
         return self.proxy is None and (urlsplit(self.url).hostname or "") in LOOPBACK
 
 
-Load = Callable[[], Access]
+Load = Callable[[], ServerAccess]
 """Reads the configuration again, with fresh credentials."""
 
 
 def read_token(path: str) -> str:
-    """The token in a file; SourceError says what is wrong with it."""
+    """The token in a file; SourceError names the problem."""
     try:
         with open(path, encoding="utf-8") as file:
             token = file.read().strip()
@@ -92,45 +101,63 @@ def read_token(path: str) -> str:
     return token
 
 
+def basic(user: str, password: str) -> str:
+    """The Authorization header of a name and a password."""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
 def tls_context(
-    *, ca_file: str | None, cert_file: str | None, key_file: str | None, insecure: bool
+    *, ca: bytes = b"", cert: bytes = b"", key: bytes = b"", insecure: bool = False, label: str = ""
 ) -> tuple[ssl.SSLContext, bytes]:
-    """A context for a client, and what it was made of. Nothing of the files is needed later."""
+    """A context for a client, of PEM texts, and what it was made of. Keys are never on disk."""
     try:
-        context = ssl.create_default_context(cafile=None if insecure else ca_file)
-        if insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-            _log.warning("TLS: the server's certificate is not verified, as configured")
-            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-        # As Go does: many clusters' own authorities lack what strict checking asks for.
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        if cert_file:
-            context.load_cert_chain(cert_file, key_file)
-        material = bytes([insecure])
-        for path in (ca_file, cert_file, key_file):
-            material += _contents(path)
+        with ExitStack() as stack:
+            context = ssl.create_default_context(
+                cafile=stack.enter_context(_in_memory(ca)) if ca and not insecure else None
+            )
+            if cert:
+                chain = stack.enter_context(_in_memory(cert))
+                context.load_cert_chain(chain, stack.enter_context(_in_memory(key or cert)))
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        named = " ".join(path for path in (ca_file, cert_file, key_file) if path)
-        raise SourceError(f"TLS files {named}: {error}") from error
-    return context, material
+        raise SourceError(f"TLS of {label}: {error}") from error
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        _log.warning("TLS: the server's certificate is not verified, as configured")
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    # As Go does: many clusters' own authorities lack what strict checking asks for.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context, b"\0".join((bytes([insecure]), ca, cert, key))
 
 
-def _contents(path: str | None) -> bytes:
-    if not path:
-        return b"\0"
-    with open(path, "rb") as file:
-        return file.read() + b"\0"
+@contextmanager
+def _in_memory(text: bytes) -> Iterator[str]:
+    """A path of these bytes, for libraries that take nothing else."""
+    fd = os.memfd_create("shmcache-pem", os.MFD_CLOEXEC)
+    with open(fd, "wb") as file:
+        file.write(text)
+        file.flush()
+        yield f"/proc/self/fd/{fd}"
 
 
 def environment_proxy(url: str) -> str | None:
-    """What HTTPS_PROXY, HTTP_PROXY and NO_PROXY say for this server; never one for this host."""
+    """The proxy for this server by HTTPS_PROXY, HTTP_PROXY, NO_PROXY; none for this host."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     proxies = getproxies()
     if host in LOOPBACK or proxy_bypass(host):
         return None
     return proxies.get(parts.scheme) or proxies.get("all")
+
+
+def _contents(path: str | None) -> bytes:
+    if not path:
+        return b""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise SourceError(f"TLS file {path}: {error.strerror}") from error
 
 
 def direct(
@@ -144,17 +171,21 @@ def direct(
     insecure: bool = False,
     proxy: str | None = None,
     namespace: str = "default",
-) -> Access:
+) -> ServerAccess:
     """For a server known by its URL, without any configuration file."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise SourceError(f"{url!r} is no URL of a server: http(s)://host[:port] is needed")
+        raise SourceError(f"{url!r} is not the URL of an API server, such as https://10.0.0.1:6443")
     tls, material = None, b""
     if parts.scheme == "https":
         tls, material = tls_context(
-            ca_file=ca_file, cert_file=cert_file, key_file=key_file, insecure=insecure
+            ca=_contents(ca_file),
+            cert=_contents(cert_file),
+            key=_contents(key_file),
+            insecure=insecure,
+            label=" ".join(path for path in (ca_file, cert_file, key_file) if path),
         )
-    return Access(
+    return ServerAccess(
         url=url.rstrip("/"),
         namespace=namespace,
         authorization=None if token is None else f"Bearer {token}",

@@ -1,4 +1,4 @@
-"""What the reflector asks of a source, and how a source fails.
+"""The interface between the reflector and its source, and the failures of a source.
 
 A source is used by one thread, apart from cancel(), which any thread may call. Bytes become items
 here; what they mean for the cache is the reflector's business.
@@ -14,7 +14,7 @@ from typing import Protocol
 
 from shmcache.protocol.items import Item, ListMeta
 from shmcache.protocol.options import ListOptions
-from shmcache.protocol.status import Status
+from shmcache.protocol.status import ServerStatus
 
 
 class FailureKind(Enum):
@@ -30,12 +30,12 @@ class FailureKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class SourceFailure:
     """Why a request ended without its answer."""
 
     kind: FailureKind
     message: str
-    status: Status | None = None
+    status: ServerStatus | None = None
     retry_after: float | None = None
 
     @property
@@ -47,7 +47,7 @@ class Failure:
 class SourceFailed(Exception):
     """Carries a Failure out of a source's stream."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: SourceFailure) -> None:
         super().__init__(failure)
         self.failure = failure
 
@@ -80,5 +80,25 @@ class Source(Protocol):
         any byte after which it fails as SILENT.
         """
 
+    def probe(self, options: ListOptions) -> str:
+        """The version of the whole server, by the cheapest LIST; "" if it cannot be known."""
+
+    @property
+    def behind(self) -> bool:
+        """Whether more of the open watch has arrived at this host than was read."""
+
+    def interrupt(self) -> None:
+        """Ends the open watch, as if its connection had broken. From any thread."""
+
+    def close(self) -> None:
+        """Closes the connection that is kept for the next request."""
+
     def cancel(self) -> None:
         """Makes the request under way fail as CANCELLED, and every later one. From any thread."""
+
+
+class AskedSource(Source, Protocol):
+    """A source that also answers questions about single objects."""
+
+    def object_version(self, namespace: str, name: str) -> str | None:
+        """The version of an object as the server has it now; None if it does not exist."""

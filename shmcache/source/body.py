@@ -22,7 +22,7 @@ PIECE = 256 * 1024
 
 
 def read_body(response: urllib3.HTTPResponse, what: str) -> Iterator[bytes]:
-    """What was meant to be read, in pieces as they come, never empty.
+    """The decoded body, in pieces as they come, never empty.
 
     When it has come whole, the connection goes back to its pool. SourceFailed where it ends early
     or is encoded in a way we did not ask for; what sockets raise is raised. Where the headers say

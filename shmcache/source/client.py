@@ -1,7 +1,7 @@
 """One server as all sources of a process share it, and requests to it over one source's line.
 
-What is shared: the configuration with its credentials, and what discovery found. What is not: the
-connection. A source asks for one thing at a time, so it has one, which it can cut.
+They share the configuration with its credentials, and the results of discovery, but not the
+connection: a source asks for one thing at a time, so it has one, which it can cut.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import urllib3
 from urllib3.connectionpool import HTTPConnectionPool
 
 from shmcache.source import discovery
-from shmcache.source.access import Access, Load
+from shmcache.source.access import Load, ServerAccess
 from shmcache.source.base import SourceFailed
 from shmcache.source.body import is_bounded, read_body
 from shmcache.source.failures import as_failures, cancelled, ended_early, garbage, http_failure
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 JSON = "application/json"
 CONNECT_TIMEOUT = 10.0
 EXPIRY_MARGIN = 30.0
-"""Credentials are asked for again this many seconds before they expire."""
+"""Credentials are renewed this many seconds before they expire."""
 ERROR_BYTES = 64 * 1024
 """More than this of an error's body is not read."""
 DOCUMENT_BYTES = 64 << 20
@@ -39,7 +39,7 @@ DOCUMENT_BYTES = 64 << 20
 
 
 def user_agent() -> str:
-    """Who we are, for the server's logs and its flow control."""
+    """Our name for the server's logs and its flow control."""
     return (
         f"shmcache/{metadata.version('shmcache')} "
         f"({platform.python_implementation()} {platform.python_version()}; "
@@ -48,7 +48,7 @@ def user_agent() -> str:
     )
 
 
-class Server:
+class ApiConnection:
     """A server's configuration, read again when credentials expire or are refused. Thread-safe."""
 
     def __init__(
@@ -65,16 +65,16 @@ class Server:
         """
         self._load = load
         self._lock = threading.Lock()
-        self._access: Access | None = None
+        self._access: ServerAccess | None = None
         self._due: float | None = None
-        self.documents: discovery.Kept = {}
-        """What discovery has read, by path and Accept."""
+        self.documents = discovery.Documents()
+        """The documents that discovery has read."""
         self.connect_timeout = connect_timeout
         self.now = now
         self.clock = clock
         self.agent = user_agent()
 
-    def access(self) -> Access:
+    def access(self) -> ServerAccess:
         """The configuration in force, with credentials that have not expired."""
         with self._lock:
             found = self._access
@@ -82,13 +82,13 @@ class Server:
                 found = self._read()
             return found
 
-    def _read(self) -> Access:
+    def _read(self) -> ServerAccess:
         found = self._access = self._load()
         left = None if found.expires is None else found.expires - EXPIRY_MARGIN - self.now()
         self._due = None if left is None else self.clock() + left
         return found
 
-    def renewed(self, refused: Access) -> Access:
+    def renewed(self, refused: ServerAccess) -> ServerAccess:
         """Another configuration than the one that was refused, read once for all who ask."""
         with self._lock:
             if self._access is refused or self._access is None:
@@ -99,17 +99,31 @@ class Server:
 class Client:
     """Requests of one source: one connection, kept between them. For one thread, but cancel()."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ApiConnection) -> None:
         self.server = server
         self._line = Line()
         self._pool: urllib3.PoolManager | None = None
-        self._access: Access | None = None
+        self._access: ServerAccess | None = None
         self._sent: list[tuple[str, str]] = []
         self._warnings: set[str] = set()
 
     def cancel(self) -> None:
         """Ends what is under way and refuses what comes after. From any thread."""
         self._line.cut()
+
+    def interrupt(self) -> None:
+        """Ends what is under way, as a broken connection would. From any thread."""
+        self._line.interrupt()
+
+    def check(self, what: str) -> None:
+        """SourceFailed (CANCELLED) after cancel()."""
+        if self._line.is_cut:
+            raise cancelled(what)
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that have arrived and were not read yet."""
+        return self._line.waiting()
 
     def close(self) -> None:
         """Closes the connection that is kept."""
@@ -197,7 +211,7 @@ class Client:
         return send(renewed)
 
     def _send(
-        self, path: str, access: Access, *, silence: float, accept: str, gzip: bool
+        self, path: str, access: ServerAccess, *, silence: float, accept: str, gzip: bool
     ) -> urllib3.HTTPResponse:
         if self._line.is_cut:
             raise cancelled(f"GET {path}")
@@ -205,7 +219,7 @@ class Client:
         headers = urllib3.HTTPHeaderDict(self._sent)
         headers["User-Agent"] = self.server.agent
         headers["Accept"] = accept
-        headers["Accept-Encoding"] = "gzip" if gzip and not access.is_local else "identity"
+        headers["Accept-Encoding"] = "gzip" if gzip and access.gzip_pays else "identity"
         response = self._pool_for(access).request(
             "GET",
             access.url + path,
@@ -219,7 +233,7 @@ class Client:
         assert isinstance(response, urllib3.HTTPResponse)
         return response
 
-    def _pool_for(self, access: Access) -> urllib3.PoolManager:
+    def _pool_for(self, access: ServerAccess) -> urllib3.PoolManager:
         """The pool of this server and identity; another one's is closed."""
         if self._pool is None or self._access != access:
             self.close()
@@ -228,7 +242,7 @@ class Client:
         return self._pool
 
 
-def _pool(access: Access, line: Line) -> urllib3.PoolManager:
+def _pool(access: ServerAccess, line: Line) -> urllib3.PoolManager:
     """A pool whose connections let the line hold them."""
     settings: dict[str, Any] = {"maxsize": 1, "socket_options": list(KEEPALIVE)}
     if access.tls is not None:
@@ -252,7 +266,7 @@ def _bound(pool: type, connection: type, line: Line) -> Any:
 
 
 def _beginning(pieces: Iterator[bytes], length: int) -> bytes:
-    """What comes first, at least of this length if there is so much."""
+    """The first pieces, together at least of this length if there is so much."""
     found = b""
     for piece in pieces:
         found += piece

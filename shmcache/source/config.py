@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from shmcache.errors import SourceError
-from shmcache.source.access import Access, Impersonation, direct
-from shmcache.source.client import CONNECT_TIMEOUT, Server
-from shmcache.source.kubeconfig import default_paths, from_kubeconfig, in_cluster
+from shmcache.source.access import Impersonation, ServerAccess, direct
+from shmcache.source.client import CONNECT_TIMEOUT, ApiConnection
+from shmcache.source.incluster import in_cluster
+from shmcache.source.kubeconfig import default_paths, from_kubeconfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +32,8 @@ class ServerSettings:
     impersonate_groups: tuple[str, ...] = ()
     connect_timeout: float = CONNECT_TIMEOUT
 
-    def load(self) -> Access:
-        """Reads it all, credentials included. SourceError says what is wrong."""
+    def load(self) -> ServerAccess:
+        """Reads it all, credentials included. SourceError names the problem."""
         found = self._found()
         if self.impersonate_user or self.impersonate_groups:
             found = replace(
@@ -44,7 +45,7 @@ class ServerSettings:
         found.impersonation.headers()  # refuses what is incomplete
         return found
 
-    def _found(self) -> Access:
+    def _found(self) -> ServerAccess:
         if self.url is not None:
             return self._direct(self.url)
         if self.in_cluster:
@@ -56,11 +57,11 @@ class ServerSettings:
             return in_cluster()
         except SourceError as error:
             raise SourceError(
-                "no server: give a URL or a kubeconfig; there is none at KUBECONFIG or at home, "
-                f"and this is no pod ({error})"
+                "no API server is configured: use --server URL or --kubeconfig FILE, or set "
+                "KUBECONFIG; ~/.kube/config does not exist, and this process does not run in a Pod"
             ) from error
 
-    def _direct(self, url: str) -> Access:
+    def _direct(self, url: str) -> ServerAccess:
         return direct(
             url,
             token=self.token,
@@ -73,6 +74,6 @@ class ServerSettings:
         )
 
 
-def open_server(settings: ServerSettings) -> Server:
+def open_server(settings: ServerSettings) -> ApiConnection:
     """The server as all sources of the process share it; nothing is asked of it yet."""
-    return Server(settings.load, connect_timeout=settings.connect_timeout)
+    return ApiConnection(settings.load, connect_timeout=settings.connect_timeout)

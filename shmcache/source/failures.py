@@ -1,4 +1,4 @@
-"""What went wrong in a request, said as a Failure: from exceptions, and from HTTP answers.
+"""Failures of requests, made from exceptions and from HTTP answers.
 
 Only the kind decides what is done next, so it is found in one place: here.
 """
@@ -16,8 +16,8 @@ from typing import Protocol
 import urllib3.exceptions
 
 from shmcache.errors import SourceError
-from shmcache.protocol.status import Status
-from shmcache.source.base import Failure, FailureKind, SourceFailed
+from shmcache.protocol.status import ServerStatus
+from shmcache.source.base import FailureKind, SourceFailed, SourceFailure
 
 
 class Cuttable(Protocol):
@@ -42,7 +42,7 @@ _KINDS: tuple[tuple[FailureKind, tuple[type[BaseException], ...]], ...] = (
 
 @contextmanager
 def as_failures(line: Cuttable, what: str) -> Iterator[None]:
-    """Whatever the network, TLS or a decoder raises inside comes out as SourceFailed."""
+    """Turns exceptions of the network, TLS and decoders into SourceFailed."""
     try:
         yield
     except SourceFailed as failed:
@@ -60,12 +60,12 @@ def as_failures(line: Cuttable, what: str) -> Iterator[None]:
         raise SourceFailed(failure_of(error, what, cut=line.is_cut)) from error
 
 
-def failure_of(error: Exception, what: str, *, cut: bool = False) -> Failure:
+def failure_of(error: Exception, what: str, *, cut: bool = False) -> SourceFailure:
     """The Failure that an exception stands for; `what` was being done."""
     if cut:
-        return Failure(FailureKind.CANCELLED, f"{what}: cancelled")
+        return SourceFailure(FailureKind.CANCELLED, f"{what}: cancelled")
     chain = _chain(error)
-    return Failure(_kind(chain), f"{what}: {_words(chain)}")
+    return SourceFailure(_kind(chain), f"{what}: {_words(chain)}")
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -90,7 +90,7 @@ def _kind(chain: list[BaseException]) -> FailureKind:
 
 
 def _words(chain: list[BaseException]) -> str:
-    """What a person can use: our own words, or the innermost cause without a library's names."""
+    """The text for people: our own words, or the innermost cause without a library's names."""
     for error in chain:
         if isinstance(error, SourceError):
             return str(error)
@@ -104,13 +104,13 @@ def _words(chain: list[BaseException]) -> str:
 
 def http_failure(
     code: int, headers: Mapping[str, str], body: bytes, *, what: str, now: float
-) -> Failure:
-    """Of an HTTP answer that is no success.
+) -> SourceFailure:
+    """Of an HTTP answer other than success.
 
-    A date in Retry-After is compared with the server's own clock, if it says what that is, and else
-    with `now`, the wall clock here.
+    A date in Retry-After is compared with the server's own clock, if the answer has its time, and
+    else with `now`, the wall clock here.
     """
-    status = Status.parse(code, body)
+    status = ServerStatus.parse(code, body)
     theirs = _moment(headers.get("Date", ""))
     retry_after = parse_retry_after(
         headers.get("Retry-After"), now=now if theirs is None else theirs
@@ -118,11 +118,11 @@ def http_failure(
     if retry_after is None and status.retry_after is not None:
         retry_after = float(status.retry_after)
     words = status.message or status.reason or http.client.responses.get(code, "")
-    return Failure(FailureKind.HTTP, f"{what}: HTTP {code}: {words}", status, retry_after)
+    return SourceFailure(FailureKind.HTTP, f"{what}: HTTP {code}: {words}", status, retry_after)
 
 
 def parse_retry_after(text: str | None, *, now: float) -> float | None:
-    """Seconds to wait, of both forms of the header; None where there is none that can be read."""
+    """Seconds to wait, of both forms of the header; None if it is missing or invalid."""
     if text is None:
         return None
     text = text.strip()
@@ -133,7 +133,7 @@ def parse_retry_after(text: str | None, *, now: float) -> float | None:
 
 
 def _moment(text: str) -> float | None:
-    """Seconds since the epoch of an HTTP date; None if it is none."""
+    """Seconds since the epoch of an HTTP date; None if it is invalid."""
     try:
         return parsedate_to_datetime(text).timestamp()
     except (ValueError, OverflowError):
@@ -143,15 +143,17 @@ def _moment(text: str) -> float | None:
 def ended_early(what: str) -> SourceFailed:
     """The connection ended in the middle of an answer."""
     return SourceFailed(
-        Failure(FailureKind.ENDED, f"{what}: the connection ended in the middle of the answer")
+        SourceFailure(
+            FailureKind.ENDED, f"{what}: the connection ended in the middle of the answer"
+        )
     )
 
 
 def garbage(what: str, why: str) -> SourceFailed:
     """The answer is not what the protocol allows."""
-    return SourceFailed(Failure(FailureKind.GARBAGE, f"{what}: {why}"))
+    return SourceFailed(SourceFailure(FailureKind.GARBAGE, f"{what}: {why}"))
 
 
 def cancelled(what: str) -> SourceFailed:
     """We ended it."""
-    return SourceFailed(Failure(FailureKind.CANCELLED, f"{what}: cancelled"))
+    return SourceFailed(SourceFailure(FailureKind.CANCELLED, f"{what}: cancelled"))

@@ -10,20 +10,29 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from urllib.parse import quote
 
 from shmcache._hot import Frames, ItemScanner
 from shmcache.protocol.items import Item, ListMeta
 from shmcache.protocol.options import ListOptions
 from shmcache.source import discovery
 from shmcache.source.base import SourceFailed
-from shmcache.source.client import JSON, Client, Server
-from shmcache.source.discovery import Resource
+from shmcache.source.client import JSON, ApiConnection, Client
+from shmcache.source.discovery import ApiResource
 from shmcache.source.failures import ended_early, garbage
 
 LIST_SILENCE = 70.0
 """A server gives a list at most 60 seconds; after that it has forgotten us."""
+PROBE_SILENCE = 10.0
+"""For the answer to a probe, which takes a server milliseconds."""
+SMALL = 4096
+"""A shorter read of a watch leaves nothing behind."""
+DROP = "drop=metadata.managedFields"
+"""Of Accept (KEP-5958): up to 60 % of the bytes; servers that do not know it ignore it."""
 METADATA_KIND, METADATA_VERSION = "PartialObjectMetadata", "meta.k8s.io/v1"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 LIST_METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+GET_METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 WATCH_METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 
 
@@ -32,11 +41,12 @@ class KubeSource:
 
     def __init__(
         self,
-        server: Server,
-        resource: str | Resource,
+        server: ApiConnection,
+        resource: str | ApiResource,
         *,
         namespace: str = "",
         metadata_only: bool = False,
+        managed_fields: bool = False,
         list_silence: float = LIST_SILENCE,
         compress: bool = True,
     ) -> None:
@@ -44,28 +54,77 @@ class KubeSource:
         self._name = resource if isinstance(resource, str) else ""
         self._resource = None if isinstance(resource, str) else resource
         if self._name:
-            next(discovery.Wanted.readings(self._name))  # refuses what can be no name
+            next(discovery.NameReading.readings(self._name))  # refuses what can be no name
         self._namespace = namespace
         self._metadata_only = metadata_only
+        self._managed_fields = managed_fields
         self._list_silence = list_silence
         self._compress = compress
+        self.behind = False
         self.bytes_received = 0
         """Of bodies, after decompression, since the source was made."""
 
-    def resource(self) -> Resource:
-        """What the server calls it; asks for it unless that is known. SourceFailed."""
+    def resource(self) -> ApiResource:
+        """The resource as discovery has it, which is read if need be. SourceFailed."""
         if self._resource is None:
-            kept = self._client.server.documents
-            self._resource = discovery.find(kept, self._read, self._name)
+            self._resource = discovery.find(
+                self._client.server.documents,
+                self._read,
+                self._name,
+                check=lambda: self._client.check(f"discovery of {self._name}"),
+            )
         return self._resource
+
+    def definition(self) -> dict[str, Any]:
+        """The CustomResourceDefinition of a custom resource. SourceFailed."""
+        resource = self.resource()
+        path = f"{DEFINITIONS}/{resource.plural}.{resource.group}"
+        try:
+            found = json.loads(self._read(path, JSON))
+        except ValueError as error:
+            raise garbage(f"GET {path}", f"not JSON: {error}") from error
+        if not isinstance(found, dict) or not isinstance(found.get("spec"), dict):
+            raise garbage(f"GET {path}", "not a CustomResourceDefinition")
+        return found
 
     @contextmanager
     def page(self, options: ListOptions) -> Iterator[KubePage]:
         """One page of a list. Is entered when its headers have come."""
+        self.behind = False
+        with self._page(options, silence=self._list_silence) as page:
+            yield page
+
+    def probe(self, options: ListOptions) -> str:
+        """The version of a LIST with these options."""
+        silence = min(PROBE_SILENCE, self._list_silence)
+        with self._page(options, silence=silence) as page:
+            for _ in page:
+                pass
+            return page.meta.version
+
+    def object_version(self, namespace: str, name: str) -> str | None:
+        """The version of an object as the server has it now; None if it does not exist."""
+        if not _is_segment(name) or (namespace and not _is_segment(namespace)):
+            return None
+        path = f"{self.resource().path(namespace)}/{quote(name, safe='')}"
+        silence = min(PROBE_SILENCE, self._list_silence)
+        try:
+            text = self._client.document(path, accept=GET_METADATA, silence=silence)
+        except SourceFailed as failed:
+            if failed.failure.code == 404:
+                return None
+            raise
+        try:
+            return str(json.loads(text)["metadata"]["resourceVersion"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise garbage(f"GET {path}", f"no object: {error!r}") from error
+
+    @contextmanager
+    def _page(self, options: ListOptions, *, silence: float) -> Iterator[KubePage]:
         with self._get(
             options,
-            accept=LIST_METADATA if self._metadata_only else JSON,
-            silence=self._list_silence,
+            accept=self._accept(LIST_METADATA),
+            silence=silence,
             gzip=self._compress,
         ) as body:
             kind, version = self._of_items()
@@ -74,18 +133,23 @@ class KubeSource:
     @contextmanager
     def watch(self, options: ListOptions, *, silence: float) -> Iterator[Iterator[list[Item]]]:
         """A watch. Is entered when its headers have come."""
+        self.behind = False
         with self._get(
             options,
-            accept=WATCH_METADATA if self._metadata_only else JSON,
+            accept=self._accept(WATCH_METADATA),
             silence=silence,
             gzip=False,  # a server may end a gzip member with each write
             bounded=True,
         ) as body:
-            yield self._events(self._counted(body))
+            yield self._events(body)
 
     def cancel(self) -> None:
         """Makes the request under way fail as CANCELLED, and every later one. From any thread."""
         self._client.cancel()
+
+    def interrupt(self) -> None:
+        """Breaks the connection, so that a watch ends at once. From any thread."""
+        self._client.interrupt()
 
     def close(self) -> None:
         """Closes the connection that is kept for the next request."""
@@ -96,6 +160,11 @@ class KubeSource:
 
     def _path(self) -> str:
         return self.resource().path(self._namespace)
+
+    def _accept(self, of_metadata: str) -> str:
+        """The form of the answer; without managedFields if the server can leave them out."""
+        form = of_metadata if self._metadata_only else JSON
+        return form if self._managed_fields else f"{form};{DROP}, {form}"
 
     def _of_items(self) -> tuple[str, str]:
         """Kind and apiVersion of listed items that do not say it, as a watch has them."""
@@ -116,6 +185,7 @@ class KubeSource:
     ) -> Iterator[Iterator[bytes]]:
         query = options.query()
         path = self._path() + (f"?{query}" if query else "")
+        moment = self._client.server.documents.moment()
         with ExitStack() as stack:
             request = self._client.get(
                 path, silence=silence, accept=accept, gzip=gzip, bounded=bounded
@@ -123,16 +193,19 @@ class KubeSource:
             try:
                 body = stack.enter_context(request)
             except SourceFailed as failed:
-                self._forget_if_gone(failed)
+                self._forget_if_gone(failed, moment)
                 raise
             yield body
 
-    def _forget_if_gone(self, failed: SourceFailed) -> None:
-        """After a 404 the name is looked up again: another version may be served by now."""
+    def _forget_if_gone(self, failed: SourceFailed, moment: int) -> None:
+        """After a 404 the name is looked up again: another version may be served by now.
+
+        Documents whose request began after the refused one are recent enough.
+        """
         status = failed.failure.status
         if status is not None and status.code == 404 and self._name:
             self._resource = None
-            self._client.server.documents.clear()
+            self._client.server.documents.forget(moment)
 
     def _counted(self, body: Iterator[bytes]) -> Iterator[bytes]:
         for data in body:
@@ -142,7 +215,10 @@ class KubeSource:
     def _events(self, body: Iterator[bytes]) -> Iterator[list[Item]]:
         frames = Frames()
         for data in body:
-            yield frames.feed(data)
+            self.bytes_received += len(data)
+            items = frames.feed(data)
+            self.behind = len(data) >= SMALL and self._client.waiting > 0
+            yield items
         if frames.pending:
             raise ended_early(f"GET {self._path()}")
 
@@ -189,3 +265,8 @@ def _meta_of(found: Any) -> ListMeta:
         kind=found.get("kind"),
         api_version=found.get("apiVersion"),
     )
+
+
+def _is_segment(name: str) -> bool:
+    """Whether an object can have this name: a GET of any other would be of something else."""
+    return name not in {"", ".", ".."} and "/" not in name and "%" not in name

@@ -1,28 +1,37 @@
-"""Configuration as kubectl has it, and that of a pod: read by the official client's own loader.
+"""The configuration of kubectl: files, contexts, and what a context comes down to.
 
-The `kubernetes` package knows the files, their lists, credential plugins and the old providers.
-Here stands what it leaves out: the first file of a list decides the context, a plugin that fails
-is an error instead of a request without credentials, token files are read again, impersonation.
-Private keys are on disk only while the TLS context takes them in.
+The rules are kubectl's. Of several files (KUBECONFIG) the first one that defines a cluster, a user,
+a context or the current context decides it; a path in a file is relative to that file; data go
+before files, and a tokenFile, which may be rotated, before a token. Users with an old auth-provider
+are left to the `kubernetes` package (legacy.py), which nothing else needs.
 """
 
 from __future__ import annotations
 
 import base64
+import binascii
 import os
-import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from shmcache.errors import SourceError
-from shmcache.source.access import Access, Impersonation, environment_proxy, tls_context
+from shmcache.source.access import (
+    Impersonation,
+    ServerAccess,
+    basic,
+    environment_proxy,
+    tls_context,
+)
+from shmcache.source.credentials import Credentials, run_plugin, tables, texts
 
 DEFAULT_PATH = "~/.kube/config"
+SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
+"""Lists of a file, and under which key each entry has its content."""
 
 
 def default_paths() -> str | None:
-    """What kubectl would read without a flag: KUBECONFIG, or the file at home if it is there."""
+    """The files that kubectl reads without a flag: KUBECONFIG, or the file at home if it exists."""
     listed = os.environ.get("KUBECONFIG")
     if listed:
         return listed
@@ -30,161 +39,245 @@ def default_paths() -> str | None:
     return home if os.path.exists(home) else None
 
 
-def from_kubeconfig(paths: str, context: str | None = None) -> Access:
+def from_kubeconfig(paths: str, context: str | None = None) -> ServerAccess:
     """Of one context (the current one) of a file, or of a list of files as in KUBECONFIG."""
-    from kubernetes.client import Configuration
-    from kubernetes.config import ConfigException
-    from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
-    from yaml import YAMLError
-
     try:
-        merger = KubeConfigMerger(paths)
-        if merger.config is None:
-            raise SourceError(f"kubeconfig {paths}: there is no such file")
-        chosen = _Chosen.of(merger, context or _first_context(merger))
-        with tempfile.TemporaryDirectory(prefix="shmcache-") as folder:
-            expires = _run_plugin(chosen)
-            loader = KubeConfigLoader(
-                merger.config,
-                active_context=chosen.context,
-                config_base_path=None,
-                temp_file_path=folder,
-            )
-            target = Configuration()
-            loader.load_and_set(target)
-            return _access(chosen, target, expires)
-    except (ConfigException, YAMLError, OSError, ValueError, AttributeError) as error:
+        return _access(_choose(_merge(paths), context), paths)
+    except (SourceError, OSError) as error:
         raise SourceError(f"kubeconfig {paths}: {error}") from error
 
 
-def _first_context(merger: Any) -> str:
-    for config in merger.config_files.values():
-        found = config.get("current-context")
-        if found:
-            return str(found)
-    raise SourceError("kubeconfig: no current-context; say which context is meant")
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One cluster, user or context: its values, what to call it, and the folder of its file."""
+
+    label: str
+    folder: str
+    values: dict[str, Any]
+
+    def text(self, key: str) -> str:
+        """A string; "" without one. SourceError for anything else."""
+        found = self.values.get(key)
+        if found is None or isinstance(found, str):
+            return found or ""
+        raise SourceError(f"{self.label}: {key} must be a string")
+
+    def flag(self, key: str) -> bool:
+        """A boolean; false without one."""
+        found = self.values.get(key)
+        if found is None or isinstance(found, bool):
+            return bool(found)
+        raise SourceError(f"{self.label}: {key} must be true or false")
+
+    def table(self, key: str) -> dict[str, Any]:
+        """A table; an empty one without one."""
+        found = self.values.get(key) or {}
+        if isinstance(found, dict):
+            return found
+        raise SourceError(f"{self.label}: {key} must be a table")
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of strings; empty without one."""
+        return texts(f"{self.label}: {key}", self.values.get(key))
+
+    def tables(self, key: str) -> list[dict[str, Any]]:
+        """A list of tables; empty without one."""
+        return tables(f"{self.label}: {key}", self.values.get(key))
+
+    def path(self, key: str) -> str:
+        """A path, relative to the file of the entry; "" without one."""
+        found = self.text(key)
+        return found and os.path.normpath(os.path.join(self.folder, found))
+
+    def material(self, key: str) -> bytes:
+        """The bytes of KEY-data, or of the file KEY; empty without either."""
+        data = self.text(f"{key}-data")
+        if data:
+            try:
+                return base64.b64decode("".join(data.split()), validate=True)
+            except binascii.Error as error:
+                raise SourceError(f"{self.label}: {key}-data is not base64: {error}") from error
+        path = self.path(key)
+        if not path:
+            return b""
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise SourceError(f"{self.label}: {key}: {path}: {error.strerror}") from error
+
+
+@dataclass(slots=True)
+class Merged:
+    """All files as one."""
+
+    current: str = ""
+    entries: dict[str, dict[str, Entry]] = field(
+        default_factory=lambda: {section: {} for section in SECTIONS}
+    )
+
+    def find(self, section: str, name: str) -> Entry:
+        """SourceError names what is missing."""
+        found = self.entries[section].get(name)
+        if found is None:
+            known = ", ".join(sorted(self.entries[section])) or "none at all"
+            raise SourceError(f"no {SECTIONS[section]} {name!r}; there are: {known}")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
-    """The parts of the files that a context names; each knows the file it stands in."""
+class Chosen:
+    """The parts that a context names."""
 
     context: str
     namespace: str
-    cluster: Any
-    user: Any
-
-    @classmethod
-    def of(cls, merger: Any, name: str) -> _Chosen:
-        context = merger.config["contexts"].get_with_name(name)["context"]
-        user_name = context.safe_get("user")
-        user = merger.config["users"].get_with_name(user_name, safe=True) if user_name else None
-        if user_name and user is None:
-            raise SourceError(
-                f"kubeconfig: context {name} names the user {user_name}, who is not there"
-            )
-        return cls(
-            context=name,
-            namespace=str(context.safe_get("namespace") or "default"),
-            cluster=merger.config["clusters"].get_with_name(context["cluster"]),
-            user=user,
-        )
-
-    @property
-    def user_values(self) -> dict[str, Any]:
-        """The user's own part, as it stands in the file: changes are seen by the loader."""
-        return {} if self.user is None else self.user.value["user"]
+    cluster: Entry
+    user: Entry
 
 
-def _run_plugin(chosen: _Chosen) -> float | None:
-    """Puts what the credential plugin says in its place; when it expires, if ever."""
-    from kubernetes.config.dateutil import parse_rfc3339
-    from kubernetes.config.exec_provider import ExecProvider
-
-    user = chosen.user_values
-    if "exec" not in user or "token" in user or "tokenFile" in user:
-        return None
-    node = chosen.user["user"]
-    folder = os.path.dirname(os.path.abspath(chosen.user.path or ""))
-    status = ExecProvider(node["exec"], folder, chosen.cluster["cluster"]).run()
-    del user["exec"]
-    if "token" in status:
-        user["token"] = status["token"]
-    if "clientCertificateData" in status and "clientKeyData" in status:
-        user["client-certificate-data"] = _encoded(status["clientCertificateData"])
-        user["client-key-data"] = _encoded(status["clientKeyData"])
-    elif "token" not in status:
-        raise SourceError("the credential plugin gave neither a token nor a certificate")
-    expiry = status.get("expirationTimestamp")
-    return None if expiry is None else float(parse_rfc3339(expiry).timestamp())
+# ---- files -----------------------------------------------------------------------------------
 
 
-def _encoded(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
+def _merge(paths: str) -> Merged:
+    merged, seen = Merged(), 0
+    for path in paths.split(os.pathsep):
+        place = os.path.expanduser(path)
+        if path and os.path.exists(place):
+            seen += 1
+            _add(merged, place)
+    if not seen:
+        raise SourceError("the file does not exist")
+    return merged
 
 
-def _access(chosen: _Chosen, target: Any, expires: float | None) -> Access:
-    cluster, user = chosen.cluster.value["cluster"], chosen.user_values
+def _add(merged: Merged, path: str) -> None:
+    found = _read(path)
+    current = found.get("current-context")
+    if not merged.current and isinstance(current, str):
+        merged.current = current
+    folder = os.path.dirname(os.path.abspath(path))
+    for section, kind in SECTIONS.items():
+        here: dict[str, Entry] = {}
+        for entry in found.get(section) or ():
+            name = entry.get("name") if isinstance(entry, dict) else None
+            if not isinstance(name, str):
+                raise SourceError(f"{path}: an entry of {section} has no name")
+            if name in here:
+                raise SourceError(f"{path}: two {section} are named {name!r}")
+            here[name] = Entry(f"{kind} {name}", folder, {})
+            here[name].values.update(Entry(f"{kind} {name}", folder, entry).table(kind))
+        merged.entries[section] = here | merged.entries[section]
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        import yaml
+    except ImportError as error:
+        raise SourceError(
+            "PyYAML is not installed: pip install 'shmcache[kubernetes]' (a server given by its "
+            "URL, or a pod's own, needs no such file)"
+        ) from error
+    try:
+        with open(path, "rb") as file:
+            found = yaml.safe_load(file)
+    except yaml.YAMLError as error:
+        raise SourceError(f"{path}: {error}") from error
+    if found is None:
+        raise SourceError(f"{path} is empty")
+    if not isinstance(found, dict):
+        raise SourceError(f"{path} is not a kubeconfig: expected a table")
+    return found
+
+
+# ---- contexts --------------------------------------------------------------------------------
+
+
+def _choose(merged: Merged, name: str | None) -> Chosen:
+    chosen = name or merged.current
+    if not chosen:
+        raise SourceError("no current-context; name the context to use")
+    context = merged.find("contexts", chosen)
+    user = context.text("user")
+    return Chosen(
+        chosen,
+        context.text("namespace") or "default",
+        merged.find("clusters", context.text("cluster")),
+        merged.find("users", user) if user else Entry("no user", "", {}),
+    )
+
+
+def _access(chosen: Chosen, paths: str) -> ServerAccess:
+    cluster, user = chosen.cluster, chosen.user
+    url = cluster.text("server").rstrip("/")
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise SourceError(f"{cluster.label}: server must be http(s)://host[:port], not {url!r}")
+    token_file = user.path("tokenFile")
+    credentials = _credentials(chosen, paths, has_token_file=bool(token_file))
     tls, material = None, b""
-    if urlsplit(target.host).scheme == "https":
+    if parts.scheme == "https":
         tls, material = tls_context(
-            ca_file=target.ssl_ca_cert,
-            cert_file=target.cert_file,
-            key_file=target.key_file,
-            insecure=not target.verify_ssl,
+            ca=cluster.material("certificate-authority"),
+            cert=credentials.cert,
+            key=credentials.key,
+            insecure=cluster.flag("insecure-skip-tls-verify"),
+            label=f"{cluster.label}, {user.label}",
         )
-    token_file = user.get("tokenFile")
-    if token_file is not None:
-        folder = os.path.dirname(os.path.abspath(chosen.user.path or ""))
-        token_file = os.path.join(folder, token_file)
-    return Access(
-        url=target.host,
+    return ServerAccess(
+        url=url,
         namespace=chosen.namespace,
-        authorization=next(iter(target.api_key.values()), None),  # under either of two names
-        token_file=token_file,
+        authorization=credentials.authorization,
+        token_file=token_file or None,
         impersonation=_impersonation(user),
         tls=tls,
         tls_material=material,
-        server_name=cluster.get("tls-server-name"),
-        proxy=cluster.get("proxy-url") or environment_proxy(target.host),
-        expires=expires,
+        server_name=cluster.text("tls-server-name") or None,
+        proxy=cluster.text("proxy-url") or environment_proxy(url),
+        compress=not cluster.flag("disable-compression"),
+        expires=credentials.expires,
     )
 
 
-def _impersonation(user: dict[str, Any]) -> Impersonation:
+def _credentials(chosen: Chosen, paths: str, *, has_token_file: bool) -> Credentials:
+    """By the first of the ways that the user has: auth-provider, token, plugin, password."""
+    user = chosen.user
+    cert, key = user.material("client-certificate"), user.material("client-key")
+    token, name = user.text("token"), user.text("username")
+    if user.table("auth-provider"):
+        from shmcache.source.legacy import by_auth_provider
+
+        authorization, expires = by_auth_provider(paths, chosen.context)
+        return Credentials(authorization, cert, key, expires)
+    if has_token_file or token:
+        return Credentials(f"Bearer {token}" if token else None, cert, key)
+    if user.table("exec"):
+        given = run_plugin(user.label, user.table("exec"), user.folder, _exec_info(chosen.cluster))
+        return given if given.cert else Credentials(given.authorization, cert, key, given.expires)
+    if name:
+        return Credentials(basic(name, user.text("password")), cert, key)
+    return Credentials(None, cert, key)
+
+
+def _exec_info(cluster: Entry) -> dict[str, Any]:
+    """The cluster as a plugin with provideClusterInfo sees it."""
+    kept = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")
+    found = {name: cluster.values[name] for name in kept if name in cluster.values}
+    authority = cluster.material("certificate-authority")
+    if authority:
+        found["certificate-authority-data"] = base64.b64encode(authority).decode()
+    for extension in cluster.tables("extensions"):
+        if extension.get("name") == "client.authentication.k8s.io/exec":
+            found["config"] = extension.get("extension")
+    return found
+
+
+def _impersonation(user: Entry) -> Impersonation:
     return Impersonation(
-        user=user.get("as") or "",
-        groups=tuple(user.get("as-groups") or ()),
-        uid=user.get("as-uid") or "",
-        extra={name: tuple(values) for name, values in (user.get("as-user-extra") or {}).items()},
-    )
-
-
-def in_cluster() -> Access:
-    """Of the pod we run in; the kubelet writes its token anew, so it is read for every request."""
-    from kubernetes.client import Configuration
-    from kubernetes.config import ConfigException
-    from kubernetes.config import incluster_config as library
-
-    target = Configuration()
-    try:
-        library.InClusterConfigLoader(
-            token_filename=library.SERVICE_TOKEN_FILENAME,
-            cert_filename=library.SERVICE_CERT_FILENAME,
-        ).load_and_set(target)
-        tls, material = tls_context(
-            ca_file=target.ssl_ca_cert, cert_file=None, key_file=None, insecure=False
-        )
-        folder = os.path.dirname(library.SERVICE_TOKEN_FILENAME)
-        with open(os.path.join(folder, "namespace"), encoding="utf-8") as file:
-            namespace = file.read().strip()
-    except (ConfigException, OSError) as error:
-        raise SourceError(f"in-cluster configuration: {error}") from error
-    return Access(
-        url=target.host,
-        namespace=namespace,
-        token_file=library.SERVICE_TOKEN_FILENAME,
-        tls=tls,
-        tls_material=material,
-        proxy=environment_proxy(target.host),
+        user=user.text("as"),
+        groups=user.texts("as-groups"),
+        uid=user.text("as-uid"),
+        extra={
+            name: texts(f"{user.label}: as-user-extra: {name}", values)
+            for name, values in user.table("as-user-extra").items()
+        },
     )

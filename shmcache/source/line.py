@@ -7,7 +7,10 @@ TLS and proxies above the socket nor whether they are being replaced at the mome
 
 from __future__ import annotations
 
+import fcntl
 import socket
+import sys
+import termios
 import threading
 from typing import Any
 
@@ -46,16 +49,32 @@ class Line:
         with self._lock:
             self._replace(None)
 
+    def waiting(self) -> int:
+        """Bytes that have arrived and were not read yet; 0 without a connection."""
+        with self._lock:
+            if self._handle is None:
+                return 0
+            found = fcntl.ioctl(self._handle, termios.FIONREAD, b"\0\0\0\0")
+        return int.from_bytes(found, sys.byteorder)
+
     def cut(self) -> None:
         """Ends the connection; a thread that waits for it wakes at once."""
         with self._lock:
             self.is_cut = True
-            if self._handle is None:
-                return
-            try:
-                self._handle.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # it had ended by itself
+            self._shut()
+
+    def interrupt(self) -> None:
+        """Ends the connection as cut() does; the next request makes another one."""
+        with self._lock:
+            self._shut()
+
+    def _shut(self) -> None:
+        if self._handle is None:
+            return
+        try:
+            self._handle.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it had ended by itself
 
     def _replace(self, handle: socket.socket | None) -> None:
         if self._handle is not None:

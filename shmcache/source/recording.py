@@ -19,7 +19,7 @@ from dataclasses import asdict
 
 from shmcache.protocol.items import GARBAGE, Item, ListMeta
 from shmcache.protocol.options import ListOptions
-from shmcache.source.base import Failure, ListStream, Source, SourceFailed
+from shmcache.source.base import ListStream, Source, SourceFailed, SourceFailure
 
 
 class Recording:
@@ -72,7 +72,7 @@ def _event(item: Item) -> bytes:
     return b'"type":%s,"object":%s}\n' % (json.dumps(item.type).encode(), raw)
 
 
-def failure_as_json(failure: Failure) -> dict[str, object]:
+def failure_as_json(failure: SourceFailure) -> dict[str, object]:
     """A failure as a recording has it."""
     return asdict(failure) | {"kind": failure.kind.value}
 
@@ -107,6 +107,23 @@ class RecordedSource:
             yield _recorded(items, self._recording, end=lambda: ("closed", True))
         finally:
             request.__exit__(None, None, None)
+
+    def probe(self, options: ListOptions) -> str:
+        """As of the source that is recorded; a recording has no probes, as they bring no items."""
+        return self._source.probe(options)
+
+    @property
+    def behind(self) -> bool:
+        """As of the source that is recorded."""
+        return self._source.behind
+
+    def close(self) -> None:
+        """As of the source that is recorded."""
+        self._source.close()
+
+    def interrupt(self) -> None:
+        """As of the source that is recorded."""
+        self._source.interrupt()
 
     def cancel(self) -> None:
         """As of the source that is recorded."""

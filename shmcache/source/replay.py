@@ -17,15 +17,15 @@ from typing import Any, cast
 from shmcache._hot import Frames
 from shmcache.protocol.items import GARBAGE, Item, ListMeta
 from shmcache.protocol.options import ListOptions
-from shmcache.protocol.status import Status
-from shmcache.source.base import Failure, FailureKind, ListStream, SourceFailed
+from shmcache.protocol.status import ServerStatus
+from shmcache.source.base import FailureKind, ListStream, SourceFailed, SourceFailure
 from shmcache.source.failures import cancelled, ended_early
 from shmcache.source.tape import EVENT, HEADS, Record, Tape
 
 BATCH = 512
 """Events that are given at once at full speed, at most."""
 BEFORE_ALL = ListMeta("1", "", None, None, None)
-"""Of the empty list that stands before a recorded watch."""
+"""Of the empty list before a recorded watch."""
 WHAT = "replay"
 
 
@@ -50,6 +50,7 @@ class ReplaySource:
         self._tape = Tape(path)
         self._cancelled = threading.Event()
         self._pace = _Pace(speed, rate, clock, wait or self._cancelled.wait)
+        self.behind = False
         self.ended = threading.Event()
         """All that was recorded has been given."""
 
@@ -59,7 +60,7 @@ class ReplaySource:
         head = self._head()
         if head is None:
             words = f"{WHAT}: the recording has no more lists"
-            raise SourceFailed(Failure(FailureKind.NETWORK, words))
+            raise SourceFailed(SourceFailure(FailureKind.NETWORK, words))
         page = _Page(self._batches, BEFORE_ALL if head.what != "list" else None)
         if head.what == "list":
             self._ask()
@@ -83,6 +84,18 @@ class ReplaySource:
         finally:
             self._tape.skip()
 
+    def probe(self, options: ListOptions) -> str:  # noqa: ARG002 - recordings have no probes
+        """Unknown: what was recorded goes on."""
+        if self._cancelled.is_set():
+            raise cancelled(WHAT)
+        return ""
+
+    def close(self) -> None:
+        """There is no connection."""
+
+    def interrupt(self) -> None:
+        """There is no connection, and no server that could disprove what was recorded."""
+
     def cancel(self) -> None:
         """Makes what is under way fail as CANCELLED, and all that comes later. From any thread."""
         self._cancelled.set()
@@ -101,7 +114,7 @@ class ReplaySource:
             self._wait_for(head)
             failure = _failure(head)
             if failure.kind is FailureKind.CANCELLED:  # nobody has cancelled this question
-                failure = Failure(FailureKind.NETWORK, f"{WHAT}: the recorder was told to end")
+                failure = SourceFailure(FailureKind.NETWORK, f"{WHAT}: the recorder was stopped")
             raise SourceFailed(failure)
 
     def _wait_for(self, record: Record) -> None:
@@ -132,7 +145,7 @@ class ReplaySource:
                 yield [Item(GARBAGE, "", None, None, None, None, str(head.value).encode("latin-1"))]
             elif head.what == "failed":
                 failure = _failure(head)
-                if failure.kind is not FailureKind.CANCELLED:  # else the recorder was told to end
+                if failure.kind is not FailureKind.CANCELLED:  # else the recorder was stopped
                     raise SourceFailed(failure)
             else:
                 return head
@@ -141,7 +154,7 @@ class ReplaySource:
         return None
 
     def _due(self) -> Iterator[bytes]:
-        """The lines of events that need not be waited for, as far as a batch goes."""
+        """The lines of events that are due, up to a full batch."""
         for _ in range(BATCH - 1):
             head = self._tape.head
             if head is None or head.what != EVENT or not self._pace.is_due(head):
@@ -208,7 +221,7 @@ class _Pace:
         return False
 
     def is_due(self, record: Record) -> bool:
-        """Whether it need not be waited for; it counts as given then."""
+        """Whether it is due; it counts as given then."""
         if self._left(record) > 0:
             return False
         self._count += 1
@@ -217,20 +230,24 @@ class _Pace:
 
 def _leading_to_list(options: ListOptions) -> SourceFailed:
     if options.send_initial_events:
-        status = Status(
+        status = ServerStatus(
             code=422,
             reason="Invalid",
             message="sendInitialEvents: Forbidden: this recording has a list",
         )
     else:
-        status = Status(code=410, reason="Expired", message="this recording goes on with a list")
-    return SourceFailed(Failure(FailureKind.HTTP, f"{WHAT}: {status.message}", status))
+        status = ServerStatus(
+            code=410, reason="Expired", message="this recording goes on with a list"
+        )
+    return SourceFailed(SourceFailure(FailureKind.HTTP, f"{WHAT}: {status.message}", status))
 
 
-def _failure(record: Record) -> Failure:
+def _failure(record: Record) -> SourceFailure:
     value: Any = record.value
     status = value.get("status")
     if status is not None:
         causes = tuple(tuple(cause) for cause in status.pop("causes"))
-        status = Status(causes=causes, **status)
-    return Failure(FailureKind(value["kind"]), value["message"], status, value.get("retry_after"))
+        status = ServerStatus(causes=causes, **status)
+    return SourceFailure(
+        FailureKind(value["kind"]), value["message"], status, value.get("retry_after")
+    )

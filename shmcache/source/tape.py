@@ -27,7 +27,7 @@ class Record(NamedTuple):
 
 
 class Tape:
-    """The records of a file. ValueError names the line that is none."""
+    """The records of a file. ValueError names an invalid line."""
 
     def __init__(self, path: str) -> None:
         self._records = _records(path)

@@ -1,6 +1,7 @@
-"""What tests of programs that use shmcache need; nothing that runs in earnest imports it.
+"""Servers and sources for the tests of programs that use shmcache; nothing else imports them.
 
 with shmcache.testing.ApiServer() as server: ...      a real HTTP server, in-process
+with shmcache.testing.Cluster() as cluster: ...       one with a kubeconfig and caches of it
 source = shmcache.testing.FakeSource()                the same as a plain object, without a thread
 """
 
@@ -11,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shmcache.testing.apiserver import ApiServer
     from shmcache.testing.clock import ManualClock
+    from shmcache.testing.cluster import Cluster
     from shmcache.testing.driver import Driver, Request
     from shmcache.testing.fake_source import FakeSource
     from shmcache.testing.fake_watch import FakeWatch
 
-__all__ = ["ApiServer", "Driver", "FakeSource", "FakeWatch", "ManualClock", "Request"]
+__all__ = ["ApiServer", "Cluster", "Driver", "FakeSource", "FakeWatch", "ManualClock", "Request"]
 
 _WHERE = {
     "ApiServer": "apiserver",
+    "Cluster": "cluster",
     "Driver": "driver",
     "FakeSource": "fake_source",
     "FakeWatch": "fake_watch",

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told how late it is."""
+"""A clock that stands still until a test advances it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class ManualClock:
-    """Seconds that pass when the test says so; called as time.monotonic is."""
+    """Seconds that pass when the test advances them; called as time.monotonic is."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self._now = now
@@ -15,12 +15,12 @@ class ManualClock:
         self._listeners: list[Callable[[], None]] = []
 
     def __call__(self) -> float:
-        """What time it is."""
+        """The time."""
         with self._lock:
             return self._now
 
     def advance(self, seconds: float) -> float:
-        """It is now so much later; whoever waits for that is told. The new time."""
+        """Lets so much time pass, and wakes the callers that wait for it. The new time."""
         if seconds < 0:
             raise ValueError("time does not go back")
         with self._lock:

@@ -1,6 +1,6 @@
 """Driver: carries out what a reflector wants, on a FakeSource, a dict and a ManualClock.
 
-What the engine does with threads, sockets and shared memory happens here one step after the other,
+The work of the engine's threads, sockets and shared memory happens here one step after the other,
 so that hours of list, watch and failure take milliseconds and always go the same way:
 
     driver = Driver(source)
@@ -15,11 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from shmcache import events, states
-from shmcache.events import Action, Event
+from shmcache import states
+from shmcache.engine.gate import Gate, Waiter
 from shmcache.protocol.items import Item
 from shmcache.protocol.options import ListOptions
-from shmcache.reflector import Reflector, ReflectorSettings
+from shmcache.reflector import events
+from shmcache.reflector.events import Action, Event
+from shmcache.reflector.machine import Reflector, ReflectorSettings
+from shmcache.reflector.retrying import is_refusal
 from shmcache.source.base import SourceFailed
 from shmcache.testing.fake_source import FakeSource
 from shmcache.testing.fake_watch import FakeWatch
@@ -35,7 +38,7 @@ class Request:
 
 
 class Driver:
-    """Runs one machine. What is public is for looking at."""
+    """Runs one machine. Its public attributes are for tests to read."""
 
     def __init__(
         self,
@@ -45,7 +48,9 @@ class Driver:
         *,
         resume: str | None = None,
         content: dict[str, bytes] | None = None,
+        gate: Gate | None = None,
     ) -> None:
+        """`gate` is shared by the drivers of one server; without one this driver is alone."""
         self.source = source
         self.clock = source.clock
         self.machine = Reflector(settings, rng or Random(0))
@@ -56,16 +61,23 @@ class Driver:
         self.reason = ""
         self.requests: list[Request] = []
         self.sleeps: list[float] = []
+        """Of waits for the server, too, their least length."""
+        self.probes: list[float] = []
+        """When probes were sent."""
+        self.contacts: list[float] = []
         self.reports: list[events.Report] = []
         self.logs: list[events.Log] = []
         self.versions: list[str] = []
-        """Each version that the cache was told, in order."""
+        """Each version of the cache, in order."""
         self.applied: list[list[Item]] = []
         """Each generation that a watch brought."""
         self.replaces = 0
         self._staged: dict[str, bytes] | None = None
         self._watch: FakeWatch | None = None
         self._due: float | None = None
+        self._gate = gate or Gate(self.clock, Random(0))
+        self._waiter: Waiter | None = None
+        self._cause = ""
         self._step(events.Started(resume))
 
     # ---- time ------------------------------------------------------------------------------------
@@ -78,12 +90,12 @@ class Driver:
         """The same, but ends as soon as it is `true`; whether it became so."""
         end = self.clock() + seconds
         while not true():
-            if self._event():
+            if self.due():
                 continue
             now = self.clock()
             if now >= end:
                 return true()
-            due = self._next_time()
+            due = self.next_time()
             if due <= now:
                 raise AssertionError("something was due, and did not happen")
             self.clock.advance(min(due, end) - now)
@@ -91,23 +103,31 @@ class Driver:
 
     def settle(self) -> None:
         """Everything that happens at this very moment."""
-        while self._event():
+        while self.due():
             pass
 
     def stop(self) -> None:
         """Ends the machine."""
         self._step(events.Stop())
 
-    def _next_time(self) -> float:
+    def next_time(self) -> float:
+        """When something is due, unless something else happens before."""
         if self._watch is not None:
             return self._watch.next_time()
+        if self._waiter is not None:
+            return self._gate.due(self._waiter)
         return self._due if self._due is not None else float("inf")
 
-    def _event(self) -> bool:
-        """One event that is due now, if there is one."""
+    def due(self) -> bool:
+        """Lets one event happen that is due now; whether there was one."""
         if self._due is not None and self.clock() >= self._due:
             self._due = None
             self._step(events.Elapsed())
+            return True
+        turn = None if self._waiter is None else self._gate.ask(self._waiter)
+        if turn is not None:
+            self._waiter = None
+            self._step(events.Answering(turn.version))
             return True
         watch = self._watch
         if watch is None:
@@ -143,6 +163,14 @@ class Driver:
             case events.Sleep(seconds):
                 self.sleeps.append(seconds)
                 self._due = self.clock() + seconds
+            case events.Await(seconds, cause, again):
+                self.sleeps.append(seconds)
+                self._cause = cause
+                self._waiter = self._gate.join(cause, seconds, again=again)
+            case events.Probe(options):
+                return self._probe(options)
+            case events.Contact():
+                self.contacts.append(self.clock())
             case events.Hangup() if self._watch is not None:
                 self._watch.hang_up()
                 self._watch = None
@@ -157,8 +185,10 @@ class Driver:
 
     def _check_alone(self, action: Action) -> None:
         """One thing is under way at a time."""
-        asks = isinstance(action, events.List | events.Watch | events.Sleep)
-        if asks and (self._watch is not None or self._due is not None):
+        asks = isinstance(
+            action, events.List | events.Watch | events.Sleep | events.Await | events.Probe
+        )
+        if asks and (self._watch, self._due, self._waiter) != (None, None, None):
             raise AssertionError(f"{action} while something else is under way")
 
     def _store(self, action: Action) -> None:
@@ -200,6 +230,17 @@ class Driver:
                 return events.Listed(page.meta)
         except SourceFailed as failed:
             return events.Failed(failed.failure)
+
+    def _probe(self, options: ListOptions) -> Event:
+        began = self.clock()
+        self.probes.append(began)
+        try:
+            version = self.source.probe(options)
+        except SourceFailed as failed:
+            self._gate.failed(self._cause, alone=is_refusal(failed.failure))
+            return events.Failed(failed.failure)
+        self._gate.answered(self._cause, began, version)
+        return events.Probed(version)
 
     def _open(self, options: ListOptions, silence: float) -> Event:
         self.requests.append(Request(self.clock(), options, silence))

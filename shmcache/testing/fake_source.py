@@ -23,7 +23,7 @@ from typing import Any
 
 from shmcache.protocol.items import LISTED, Item, ListMeta
 from shmcache.protocol.options import ListOptions
-from shmcache.source.base import Failure, FailureKind, ListStream, SourceFailed
+from shmcache.source.base import FailureKind, ListStream, SourceFailed, SourceFailure
 from shmcache.testing import statuses
 from shmcache.testing.clock import ManualClock
 from shmcache.testing.fake_watch import FakeWatch
@@ -33,7 +33,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One entry of the history. `announced`: whether watches are told."""
+    """One entry of the history. `announced`: whether watches see it."""
 
     version: int
     type: str
@@ -43,7 +43,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class FakePage:
     """A page of a list: a ListStream."""
 
     items: list[Item]
@@ -80,19 +80,21 @@ class FakeSource:
         """Whether it sends bookmarks; without, a quiet watch is silent."""
         self.watch_cache = True
         """With one, it ignores the limit at version "0"; without, it never does."""
+        self.behind = False
+        """Whether its watches say that more has arrived than was read."""
         self.batch = 1000
         """Items that a watch gives at once."""
         self.history: list[Change] = []
-        """All that ever happened to the objects, also what watches are not told any more."""
+        """All changes of the objects, also those that watches do not see any more."""
         self._oldest = version  # a watch can begin here, not before
         self._tokens: dict[str, tuple[int, list[Item]]] = {}
-        self._refusals: deque[tuple[str, Failure | None]] = deque()
+        self._refusals: deque[tuple[str, SourceFailure | None]] = deque()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._cancelled = False
         self.clock.subscribe(self._wake)
 
-    # ---- what happens to the objects -------------------------------------------------------------
+    # ---- changes of the objects ------------------------------------------------------------------
 
     def create(self, obj: Object, *, announced: bool = True) -> str:
         """A new object; its version. Not `announced`: its event is lost, as through a bug."""
@@ -139,9 +141,11 @@ class FakeSource:
         self._changed.notify_all()
         return str(self.version)
 
-    # ---- what happens to the server --------------------------------------------------------------
+    # ---- events of the server --------------------------------------------------------------------
 
-    def refuse(self, failure: Failure, *, on: str = "any", times: int = 1, after: int = 0) -> None:
+    def refuse(
+        self, failure: SourceFailure, *, on: str = "any", times: int = 1, after: int = 0
+    ) -> None:
         """The next requests fail: lists, watches (`on` "list" or "watch") or "any".
 
         `after`: so many of them are answered before.
@@ -187,11 +191,11 @@ class FakeSource:
     def page(self, options: ListOptions) -> Iterator[ListStream]:
         """One page, at once; of a Source."""
         with self._lock:
-            self._refuse_if_told("list")
+            self._refuse_if_due("list")
             made = self._continued(options) if options.continue_token else self._listed(options)
         yield made
 
-    def _listed(self, options: ListOptions) -> Page:
+    def _listed(self, options: ListOptions) -> FakePage:
         version = options.resource_version
         if version not in {"", "0"} and int(version) > self.version:
             raise SourceFailed(statuses.too_large(int(version), self.version))
@@ -199,7 +203,7 @@ class FakeSource:
         limit = 0 if version == "0" and self.watch_cache else options.limit
         return self._page(self.version, items, limit)
 
-    def _continued(self, options: ListOptions) -> Page:
+    def _continued(self, options: ListOptions) -> FakePage:
         if options.resource_version:
             text = "specifying resource version is not allowed when using continue"
             raise SourceFailed(statuses.http(400, "BadRequest", text))
@@ -208,7 +212,7 @@ class FakeSource:
         version, items = self._tokens[options.continue_token]
         return self._page(version, items, options.limit)
 
-    def _page(self, version: int, items: list[Item], limit: int) -> Page:
+    def _page(self, version: int, items: list[Item], limit: int) -> FakePage:
         rest = items[limit:] if limit else []
         token = f"{version}.{len(rest)}" if rest else ""
         if rest:
@@ -216,12 +220,18 @@ class FakeSource:
         meta = ListMeta(
             str(version), token, len(rest) or None, f"{self.kind}List", self.api_version
         )
-        return Page(items[:limit] if limit else items, meta)
+        return FakePage(items[:limit] if limit else items, meta)
+
+    def probe(self, options: ListOptions) -> str:  # noqa: ARG002 - the version is everybody's
+        """The server's version, at once; of a Source. Refused as a list is."""
+        with self._lock:
+            self._refuse_if_due("list")
+            return str(self.version)
 
     def listen(self, options: ListOptions, silence: float = 3600.0) -> FakeWatch:
         """Opens a watch that never blocks."""
         with self._lock:
-            self._refuse_if_told("watch")
+            self._refuse_if_due("watch")
             if options.send_initial_events is not None and not self.watch_list:
                 text = "sendInitialEvents is forbidden for watch unless the WatchList feature gate"
                 raise SourceFailed(statuses.http(422, "Invalid", f"{text} is enabled"))
@@ -249,6 +259,15 @@ class FakeSource:
                     self._changed.wait()
                     continue
             yield items
+
+    def close(self) -> None:
+        """Of a Source: there is no connection."""
+
+    def interrupt(self) -> None:
+        """Of a Source: its watches break."""
+        with self._changed:
+            for watch in list(self.watches):
+                watch.cut(statuses.reset())
 
     def cancel(self) -> None:
         """Of a Source: nothing is answered any more."""
@@ -286,7 +305,7 @@ class FakeSource:
         obj = {"kind": self.kind, "apiVersion": self.api_version, "metadata": metadata}
         return Item("BOOKMARK", "", str(version), None, self.kind, self.api_version, _text(obj))
 
-    def _refuse_if_told(self, what: str) -> None:
+    def _refuse_if_due(self, what: str) -> None:
         self._refuse_if_cancelled()
         for number, (on, failure) in enumerate(self._refusals):
             if on in {"any", what}:
@@ -297,7 +316,7 @@ class FakeSource:
 
     def _refuse_if_cancelled(self) -> None:
         if self._cancelled:
-            raise SourceFailed(Failure(FailureKind.CANCELLED, "cancelled"))
+            raise SourceFailed(SourceFailure(FailureKind.CANCELLED, "cancelled"))
 
     def _wake(self) -> None:
         with self._changed:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shmcache.protocol.items import GARBAGE, Item
 from shmcache.protocol.options import ListOptions
-from shmcache.source.base import Failure, FailureKind, SourceFailed
+from shmcache.source.base import FailureKind, SourceFailed, SourceFailure
 from shmcache.testing import statuses
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class FakeWatch:
         self._bookmark = min(now + BOOKMARK_PERIOD, self._ends - LAST_BOOKMARK)
         self._ready: deque[Item] = deque()
         self._closing = self._dead = False
-        self._broken: Failure | None = None
+        self._broken: SourceFailure | None = None
         self._version = source.version
         self._begin(options.resource_version)
 
@@ -51,7 +51,7 @@ class FakeWatch:
     # ---- the client's side -----------------------------------------------------------------------
 
     def take(self) -> list[Item]:
-        """What came since; empty: nothing yet, or `ended`. SourceFailed: broken, or too silent."""
+        """The items since; empty: nothing yet, or `ended`. SourceFailed: broken, or too silent."""
         now = self._source.clock()
         if not self._dead:
             self._catch_up(now)
@@ -67,7 +67,7 @@ class FakeWatch:
         elif now >= self._spoken + self._silence:
             self.hang_up()
             text = f"no byte for {now - self._spoken:.0f} s"
-            raise SourceFailed(Failure(FailureKind.SILENT, text))
+            raise SourceFailed(SourceFailure(FailureKind.SILENT, text))
         return items
 
     def next_time(self) -> float:
@@ -89,7 +89,7 @@ class FakeWatch:
         self._catch_up(self._source.clock())
         self._closing = True
 
-    def cut(self, failure: Failure) -> None:
+    def cut(self, failure: SourceFailure) -> None:
         """The connection breaks; what was not taken yet is lost."""
         self._ready.clear()
         self._broken = failure
@@ -101,21 +101,21 @@ class FakeWatch:
         self._dead = True
 
     def say(self, *items: Item) -> None:
-        """These items come next, true or not; unless its last word is said."""
+        """These items come next, true or not; unless it has ended."""
         self._catch_up(self._source.clock())
         if not (self._closing or self._dead):
             self._ready.extend(items)
 
     def babble(self, line: bytes = b'{"type":"ADD') -> None:
-        """A line that is no event."""
+        """A line that is not an event."""
         self.say(Item(GARBAGE, "", None, None, None, None, line))
 
-    def end_with(self, failure: Failure) -> None:
+    def end_with(self, failure: SourceFailure) -> None:
         """An ERROR event, then the end (R-AS-04)."""
         self._ready.append(statuses.as_event(failure))
         self._closing = True
 
-    # ---- what the server does by itself ----------------------------------------------------------
+    # ---- acts of the server itself ---------------------------------------------------------------
 
     def _catch_up(self, now: float) -> None:
         if self._closing:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from shmcache.serve.server import Server, Serving
 
 if TYPE_CHECKING:
-    from shmcache.reader import Cache
+    from shmcache.reader.cache import Cache
 
 T = TypeVar("T")
 WAIT_SECONDS = 60.0

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 
 from shmcache.protocol.items import Item
-from shmcache.protocol.status import Status
-from shmcache.source.base import Failure, FailureKind
+from shmcache.protocol.status import ServerStatus
+from shmcache.source.base import FailureKind, SourceFailure
 
 Cause = tuple[str, str]
 
@@ -19,19 +19,19 @@ def http(
     *,
     causes: Iterable[Cause] = (),
     retry_after: float | None = None,
-) -> Failure:
+) -> SourceFailure:
     """An HTTP error with a Status; `retry_after` is the header."""
     text = message or reason or f"HTTP {code}"
-    status = Status(code=code, reason=reason, message=text, causes=tuple(causes))
-    return Failure(FailureKind.HTTP, text, status, retry_after)
+    status = ServerStatus(code=code, reason=reason, message=text, causes=tuple(causes))
+    return SourceFailure(FailureKind.HTTP, text, status, retry_after)
 
 
-def expired(message: str = "too old resource version: 1 (10)") -> Failure:
-    """410: what was asked for is not remembered any more."""
+def expired(message: str = "too old resource version: 1 (10)") -> SourceFailure:
+    """410: the server has forgotten that version."""
     return http(410, "Expired", message)
 
 
-def too_large(version: int, current: int) -> Failure:
+def too_large(version: int, current: int) -> SourceFailure:
     """504: the version is ahead of the server; the spelling since 1.18.6."""
     return http(
         504,
@@ -42,32 +42,32 @@ def too_large(version: int, current: int) -> Failure:
     )
 
 
-def throttled(retry_after: float | None = 1) -> Failure:
+def throttled(retry_after: float | None = 1) -> SourceFailure:
     """429, as priority and fairness answers: no Status in the body."""
     text = "Too many requests, please try again later."
-    return Failure(FailureKind.HTTP, text, Status(code=429, message=text), retry_after)
+    return SourceFailure(FailureKind.HTTP, text, ServerStatus(code=429, message=text), retry_after)
 
 
-def refused() -> Failure:
+def refused() -> SourceFailure:
     """Nobody listens."""
-    return Failure(FailureKind.REFUSED, "connection refused")
+    return SourceFailure(FailureKind.REFUSED, "connection refused")
 
 
-def reset() -> Failure:
+def reset() -> SourceFailure:
     """The connection broke."""
-    return Failure(FailureKind.NETWORK, "connection reset by peer")
+    return SourceFailure(FailureKind.NETWORK, "connection reset by peer")
 
 
-def hung_up() -> Failure:
+def hung_up() -> SourceFailure:
     """The server ended the connection where it should not have."""
-    return Failure(FailureKind.ENDED, "the server hung up")
+    return SourceFailure(FailureKind.ENDED, "the server hung up")
 
 
-def as_event(failure: Failure) -> Item:
+def as_event(failure: SourceFailure) -> Item:
     """The ERROR event that says the same inside a watch (R-AS-04)."""
     status = failure.status
     if status is None:
-        raise ValueError(f"{failure.kind} is no answer of a server")
+        raise ValueError(f"{failure.kind} is not an answer of a server")
     body = {
         "kind": "Status",
         "apiVersion": "v1",

@@ -1,6 +1,6 @@
 """Invariant tested: each planted bug of mutants.txt turns the test that is named with it red.
 
-A line of the table is `MUTANT test [VARIANT]`; the core and the test are compiled anew with
+A line of the table is `MUTANT test [VARIANT]`; the core and the test are compiled again with
 -DSHMC_MUTANT_<MUTANT>. Races need luck, so a mutant may survive a few tries, but not all of them:
 each try of a stress test is twice as long as the one before, a minute in all.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TABLE = Path(__file__).resolve().parent / "mutants.txt"
-HEADERS = [each for each in (ROOT / "csrc").glob("*.h") if each.name != "mutants.h"]
+HEADERS = [each for each in (ROOT / "csrc").rglob("*.h") if each.name != "mutants.h"]
 TRIES = 5
 
 
@@ -37,10 +37,11 @@ def make(variant: str, out: str, test: str, *more: str) -> None:
 
 def borrow_objects(mutant: str, plain: str, out: str) -> None:
     """Those of the build without a bug whose source does not know it: as a rule all but one."""
-    for kind, sources in (("core", "csrc"), ("shared", "tests/c")):
+    for kind, sources in (("core", "csrc"), ("shared", "tests/c/support")):
         (ROOT / out / kind).mkdir(parents=True)
         for made in (ROOT / plain / kind).glob("*.o"):
-            if not names(ROOT / sources / f"{made.stem}.c", mutant):
+            source = next((ROOT / sources).rglob(f"{made.stem}.c"), None)
+            if source is not None and not names(source, mutant):  # none: of an older build
                 os.link(made, ROOT / out / kind / made.name)
 
 
@@ -78,8 +79,9 @@ def caught(mutant: str, test: str, variant: str) -> int:
     return 0
 
 
-def main() -> int:
-    rows = table()
+def main(chosen: list[str]) -> int:
+    """The mutants of these names, or all."""
+    rows = [row for row in table() if not chosen or row[0] in chosen]
     survived = 0
     for mutant, test, variant in rows:
         attempt = caught(mutant, test, variant)
@@ -91,4 +93,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 class Answer(NamedTuple):
-    """What came back; `cut` where the body had no proper end."""
+    """An answer; `cut` where the body had no proper end."""
 
     status: int
     headers: dict[str, str]
@@ -35,12 +35,12 @@ class Answer(NamedTuple):
         return [json.loads(line) for line in self.body.splitlines()]
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def summary(self) -> list[tuple[str, str]]:
         """(type, name) of each event; of a bookmark "end" or nothing."""
-        return [_told(event) for event in self.events]
+        return [_summary(event) for event in self.events]
 
 
-def _told(event: Json) -> tuple[str, str]:
+def _summary(event: Json) -> tuple[str, str]:
     metadata = event["object"].get("metadata", {})
     if event["type"] == "BOOKMARK":
         end = metadata.get("annotations", {}).get("k8s.io/initial-events-end") == "true"
@@ -87,21 +87,21 @@ class Stream:
         return json.loads(line) if line else None
 
     def some(self) -> bytes:
-        """One chunk, or what is left of it."""
+        """One chunk, or the rest of it."""
         return self._response.read1()
 
     def timeout(self, seconds: float) -> None:
         """How long reads wait from now on."""
         self._sock.settimeout(seconds)
 
-    def told(self) -> tuple[str, str] | None:
+    def next_event(self) -> tuple[str, str] | None:
         """The next event as (type, name)."""
         event = self.next()
-        return None if event is None else _told(event)
+        return None if event is None else _summary(event)
 
-    def told_next(self, count: int) -> list[tuple[str, str] | None]:
-        """So many events."""
-        return [self.told() for _ in range(count)]
+    def next_events(self, count: int) -> list[tuple[str, str] | None]:
+        """The next `count` events."""
+        return [self.next_event() for _ in range(count)]
 
     def close(self) -> None:
         self._connection.close()

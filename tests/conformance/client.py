@@ -1,4 +1,4 @@
-"""A source against a dumb server, and what came of one request."""
+"""A source against a dumb server, and the result of one request."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from urllib.parse import urlsplit
 
 from shmcache.protocol.items import Item, ListMeta
 from shmcache.protocol.options import ListOptions
-from shmcache.source.base import Failure, Source, SourceFailed
-from shmcache.source.client import Server
+from shmcache.source.base import Source, SourceFailed, SourceFailure
+from shmcache.source.client import ApiConnection
 from shmcache.source.config import ServerSettings, open_server
-from shmcache.source.discovery import Resource
+from shmcache.source.discovery import ApiResource
 from shmcache.source.kube import KubeSource
 
 TRACES = os.path.join(os.path.dirname(__file__), "traces")
 SILENCE = 30.0
 """Seconds in which a server of ours would surely have said something."""
 
-CONFIGMAPS = Resource(
+CONFIGMAPS = ApiResource(
     group="", version="v1", plural="configmaps", kind="ConfigMap", namespaced=True
 )
 
 
 @dataclass
 class Outcome:
-    """What a request gave: its items as far as they came, and how it ended."""
+    """The result of a request: its items as far as they came, and how it ended."""
 
     items: list[Item] = field(default_factory=list)
     meta: ListMeta | None = None
     opened: bool = False
-    failure: Failure | None = None
+    failure: SourceFailure | None = None
 
 
-def server_of(url: str, **settings: Any) -> Server:
+def server_of(url: str, **settings: Any) -> ApiConnection:
     return open_server(ServerSettings(url=url, **settings))
 
 
-def source_of(url: str, resource: str | Resource = CONFIGMAPS, **settings: Any) -> KubeSource:
+def source_of(url: str, resource: str | ApiResource = CONFIGMAPS, **settings: Any) -> KubeSource:
     return KubeSource(server_of(url), resource, list_silence=SILENCE, **settings)
 
 
@@ -73,7 +73,7 @@ def watch_of(
 
 @dataclass(frozen=True)
 class Trace:
-    """One recorded exchange: what was asked, every byte of the answer, and what is in it."""
+    """One recorded exchange: the request, every byte of the answer, and its content."""
 
     name: str
     sidecar: dict[str, Any]
@@ -107,12 +107,12 @@ class Trace:
         return None
 
     @property
-    def resource(self) -> Resource:
-        """Of the collection that was asked for, as its path says it."""
+    def resource(self) -> ApiResource:
+        """Of the collection that its path names."""
         parts = urlsplit(self.sidecar["request"]["path"]).path.strip("/").split("/")
         group, rest = ("", parts[1:]) if parts[0] == "api" else (parts[1], parts[2:])
         plural = rest[3] if len(rest) > 3 and rest[1] == "namespaces" else rest[-1]
-        return Resource(group=group, version=rest[0], plural=plural, kind="Any", namespaced=True)
+        return ApiResource(group=group, version=rest[0], plural=plural, kind="Any", namespaced=True)
 
     def asked(self, source: Source) -> Outcome:
         return watch_of(source) if self.is_watch else list_of(source)

@@ -92,7 +92,7 @@ def load(server: ApiServer, key: str, objects: list[Json]) -> None:
 
 
 def fill(server: ApiServer, recorded: Recorded, count: int, upto: int) -> None:
-    """So many objects behind all others, for remainingItemCount; none at a version after `upto`."""
+    """So many objects after all others, for remainingItemCount; none at a version after `upto`."""
     for number in range(count):
         metadata: Json = {"name": f"zz-{number}"}
         if recorded.target.namespace:
@@ -102,7 +102,7 @@ def fill(server: ApiServer, recorded: Recorded, count: int, upto: int) -> None:
 
 
 def load_list(server: ApiServer, recorded: Recorded) -> None:
-    """The state in which a LIST was answered so, at the version that it says."""
+    """The state in which a LIST was answered so, at the version of the answer."""
     body = recorded.body
     if body[:2] == b"\x1f\x8b":
         body = gzip.decompress(body)
@@ -117,7 +117,7 @@ def load_list(server: ApiServer, recorded: Recorded) -> None:
 
 
 def split(recorded: Recorded) -> tuple[list[Json], list[Write]]:
-    """What is there when the watch begins, and what happens then."""
+    """The objects at the beginning of the watch, and the writes after it."""
     events = recorded.events
     there: list[Json] = []
     live = 0
@@ -135,7 +135,7 @@ def _is_end(event: Json) -> bool:
 
 
 def before(there: list[Json], writes: list[Write]) -> list[Json]:
-    """What else must have been there: what the first write of it changes or deletes."""
+    """The objects that existed before as well: their first write is a change or a deletion."""
     known = {obj["metadata"]["name"] for obj in there}
     found = []
     for write in writes:
@@ -205,3 +205,34 @@ WATCHES = [  # recorded watches whose server is made to do the same again
     "l-crd-watchlist",
     "n-endpointslices-watch",
 ]
+
+
+# ---- the custom resources of the testbed ---------------------------------------------------------
+
+
+def definition(plural: str, kind: str, **version: Any) -> Json:
+    """The CustomResourceDefinition of the testbed's resources."""
+    names = {"plural": plural, "kind": kind, "singular": kind.lower(), "shortNames": ["wd"]}
+    return {
+        "metadata": {"name": f"{plural}.testbed.example.com"},
+        "spec": {
+            "group": "testbed.example.com",
+            "scope": "Namespaced",
+            "names": {**names, "categories": ["all"]},
+            "versions": [{"name": "v1", "served": True, "storage": True, **version}],
+        },
+    }
+
+
+WIDGETS = definition(
+    "widgets",
+    "Widget",
+    subresources={"status": {}},
+    selectableFields=[{"jsonPath": ".spec.color"}],
+    additionalPrinterColumns=[
+        {"name": "Color", "type": "string", "jsonPath": ".spec.color"},
+        {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+        {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ],
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import itertools
 import os
@@ -10,40 +11,37 @@ import socket
 from typing import TYPE_CHECKING, NamedTuple
 
 from asking import PATIENCE, Answer
-from replaying import Json, Recorded, Write, before, split, version_of
+from replaying import WIDGETS, Json, Recorded, Write, before, split, version_of
 
 import shmcache
 from shmcache import Resource
+from shmcache.engine.describing import described
+from shmcache.engine.open_source import KubeOpener
+from shmcache.engine.plans import Plan
 from shmcache.protocol import framing
-from shmcache.protocol.kinds import Kind
-from shmcache.serve import websocket
-from shmcache.serve.catalogue import Served
-from shmcache.serve.scope import Scope
+from shmcache.serve.http import websocket
 from shmcache.serve.server import Serving
+from shmcache.source.access import ServerAccess
+from shmcache.source.client import ApiConnection
+from shmcache.testing import ApiServer
 from shmcache.testing.serving import ServeThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _number = itertools.count()
-WIDGETS = Kind(
-    group="testbed.example.com",
-    version="v1",
-    resource="widgets",
-    kind="Widget",
-    singular="widget",
-    fields=("spec.color",),
-    columns=(
-        {"name": "Color", "type": "string", "jsonPath": ".spec.color"},
-        {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
-        {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
-        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-    ),
-    custom=True,
-)
+CUSTOM = "widgets.testbed.example.com"
 TOKEN = websocket.BEARER + "dG9rZW4"
 """A token as browsers send it, which the recorder has left out."""
-DEFINED = {WIDGETS.key: WIDGETS}
+
+
+@functools.cache
+def description() -> Json:
+    """The description that a reflector stores, from an API server with the definition."""
+    with ApiServer() as server:
+        server.create("customresourcedefinitions", WIDGETS)
+        opener = KubeOpener(ApiConnection(lambda: ServerAccess(url=server.url)))
+        return described(opener, Plan(name=CUSTOM))
 
 
 class Scene(NamedTuple):
@@ -54,17 +52,17 @@ class Scene(NamedTuple):
     key: str
 
     def load(self, objects: list[Json], version: int) -> None:
-        """What a list has found, of this version."""
+        """Stores the objects of a list of this version."""
         self.writer.replace(self.key, objects, str(version))
 
     def store(self, obj: Json) -> None:
-        """What a watch has brought."""
+        """Stores an object that a watch has brought."""
         with self.writer.batch():
             self.writer.apply(self.key, [obj])
             self.writer.set_version(self.key, obj["metadata"]["resourceVersion"])
 
     def delete(self, obj: Json) -> None:
-        """What a watch has taken away."""
+        """Deletes an object that a watch has taken away."""
         metadata = obj["metadata"]
         namespace = metadata.get("namespace", "")
         key = f"{namespace}/{metadata['name']}" if namespace else metadata["name"]
@@ -73,15 +71,15 @@ class Scene(NamedTuple):
             self.writer.set_version(self.key, metadata["resourceVersion"])
 
     def advance(self, version: int) -> None:
-        """What a bookmark says."""
+        """Stores the version of a bookmark."""
         self.writer.set_version(self.key, str(version))
 
     def mark(self) -> None:
-        """Has each watch that asked for them sent a bookmark, once all is told that was written."""
+        """Sends a bookmark to each watch that asked for them, after all writes so far."""
         self.serve.call(self.serve.server.watches.send_bookmarks)
 
     def end(self) -> None:
-        """Ends all watches, once all is told that was written."""
+        """Ends all watches, after all writes so far."""
         self.serve.call(self.serve.server.watches.catch_up)
         self.serve.call(self.serve.server.watches.end)
 
@@ -93,7 +91,7 @@ class Scene(NamedTuple):
 
 @contextlib.contextmanager
 def scene(key: str, serving: Serving | None = None) -> Iterator[Scene]:
-    """An empty cache with one resource, served; that of the testbed as its definition has it."""
+    """An empty cache with one resource, served; a custom one is described by the product."""
     name = f"served-{os.getpid()}-{next(_number)}"
     resource = Resource(key, keep_managed_fields=True)
     with (
@@ -101,9 +99,8 @@ def scene(key: str, serving: Serving | None = None) -> Iterator[Scene]:
         shmcache.attach(name) as cache,
         ServeThread(cache, serving or Serving(fresh_seconds=0.01)) as serve,
     ):
-        if key in DEFINED:
-            found = Served(key, DEFINED[key], Scope(known=False), {"managed_fields": True})
-            serve.server.catalogue.find = lambda *_: found  # type: ignore[method-assign]
+        if key == CUSTOM:
+            writer.describe(key, **description())
         yield Scene(writer, serve, key)
 
 
@@ -122,7 +119,7 @@ def ask_serve(at: Scene, recorded: Recorded, **more: str) -> Answer:
 
 
 class Watching:
-    """The recorded watch, open: what it has shown, while the recorded writes happen again."""
+    """The recorded watch, open: its events, while the recorded writes happen again."""
 
     def __init__(self, at: Scene, recorded: Recorded) -> None:
         self.at = at
@@ -153,7 +150,7 @@ class Watching:
         return Answer(response.status, dict(response.headers.items()), b"".join(lines) + rest)
 
     def happen(self, write: Write) -> None:
-        """Does what the watch has shown, under the version that it has shown."""
+        """Repeats a change that the watch has shown, under the recorded version."""
         if write.type == "BOOKMARK":
             self.at.advance(max(version_of(write.obj), self.version))
             self.at.mark()
@@ -173,7 +170,7 @@ def _under(obj: Json, version: int) -> Json:
 
 
 class Socket:
-    """A WebSocket by hand: the head of the answer, and the frames behind it."""
+    """A WebSocket by hand: the head of the answer, and the frames after it."""
 
     def __init__(self, at: Scene, recorded: Recorded, path: str) -> None:
         self._sock = socket.create_connection(("127.0.0.1", at.serve.port), PATIENCE)

@@ -41,7 +41,7 @@ def test_a_list_has_what_was_created_in_order_of_names(server: ApiServer) -> Non
     assert "kind" not in answer.json["items"][0]
 
 
-def test_pages_are_of_one_version_whatever_happens_between_them(server: ApiServer) -> None:
+def test_pages_are_of_one_version_despite_changes_between_them(server: ApiServer) -> None:
     for name in "abcde":
         server.create("pods", pod(name))
     first = ask(server, f"{PODS}?limit=2").json
@@ -55,13 +55,13 @@ def test_pages_are_of_one_version_whatever_happens_between_them(server: ApiServe
     assert rest.json["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
 
 
-def test_a_watch_shows_what_happens_while_it_is_open(server: ApiServer) -> None:
+def test_a_watch_shows_changes_while_it_is_open(server: ApiServer) -> None:
     with Stream(server, f"{PODS}?watch=1&resourceVersion={server.version}") as stream:
         made = server.create("pods", pod("a"))
         server.update("pods", {**made, "spec": {"nodeName": "n-1"}})
         server.delete("pods", "a", "prod")
 
-        assert [stream.told() for _ in range(3)] == [
+        assert [stream.next_event() for _ in range(3)] == [
             ("ADDED", "a"),
             ("MODIFIED", "a"),
             ("DELETED", "a"),
@@ -97,7 +97,7 @@ def test_an_update_that_changes_nothing_writes_nothing(server: ApiServer) -> Non
     assert server.version == before
 
 
-def test_what_python_gets_is_its_own_copy(server: ApiServer) -> None:
+def test_python_gets_its_own_copy(server: ApiServer) -> None:
     made = server.create("pods", pod("a"))
     made["spec"]["nodeName"] = "changed here"
 
@@ -128,7 +128,7 @@ def test_a_kubeconfig_leads_to_the_server(tmp_path: Path) -> None:
         assert ask(server, PODS).status == 403
 
 
-def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
+def test_the_command_serves_until_it_is_stopped(tmp_path: Path) -> None:
     objects, kubeconfig = tmp_path / "objects", tmp_path / "kubeconfig"
     objects.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", **pod("a")}), "utf-8")
     command = [sys.executable, "-m", "shmcache.testing.apiserver", "--load", str(objects)]
@@ -146,7 +146,7 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
     assert json.loads(kubeconfig.read_text("utf-8"))["kind"] == "Config"
 
 
-def test_the_command_says_what_it_cannot_load() -> None:
+def test_the_command_reports_objects_that_it_cannot_load() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "shmcache.testing.apiserver", "--load", "/nothing/here"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Invariant tested: a source reaches its server as the configuration says, and as whom it says."""
+"""Invariant tested: a source reaches its server, with the identity, as the configuration states."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_files_are_found_beside_the_file_that_names_them(
         assert 1 == listed_by(ServerSettings(kubeconfig=path))
 
 
-def test_a_server_of_another_authority_is_a_network_failure_that_says_so(
+def test_a_server_of_another_authority_is_a_network_failure_with_the_reason(
     authority: trustme.CA, configure: Configure
 ) -> None:
     context, _ = tls_of(trustme.CA())
@@ -166,7 +166,7 @@ def client_certificate(authority: trustme.CA) -> dict[str, str]:
     }
 
 
-def test_a_client_certificate_says_who_we_are_and_no_key_stays_on_disk(
+def test_a_client_certificate_identifies_us_and_no_key_stays_on_disk(
     authority: trustme.CA, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temporary = tmp_path / "tmp"
@@ -218,7 +218,7 @@ def test_watches_over_tls_are_whole_and_can_be_cancelled(
     assert (FailureKind.CANCELLED, 2000) == (outcome.failure.kind, len(outcome.items))
 
 
-# ---- who we are ----------------------------------------------------------------------------------
+# ---- user agent ----------------------------------------------------------------------------------
 
 
 def test_a_token_is_sent(configure: Configure) -> None:
@@ -266,7 +266,7 @@ def test_a_token_that_is_still_the_same_is_not_tried_again() -> None:
     assert 1 == len(wire.requests)
 
 
-def test_a_token_file_that_is_not_there_is_a_failure_not_a_crash(tmp_path: Path) -> None:
+def test_a_missing_token_file_is_a_failure_not_a_crash(tmp_path: Path) -> None:
     with Wire(answer(LIST)) as wire:
         settings = ServerSettings(url=wire.url, token_file=str(tmp_path / "none"))
         failure = list_of(source_by(settings)).failure
@@ -318,7 +318,7 @@ def test_a_credential_plugin_runs_once_and_again_after_a_401(
     ]
 
 
-def test_a_credential_is_asked_for_again_before_it_expires(
+def test_a_credential_is_renewed_before_it_expires(
     configure: Configure, plugin: Callable[..., dict[str, Any]]
 ) -> None:
     clock, wall = [5000.0], [1_800_000_000.0]
@@ -330,7 +330,7 @@ def test_a_credential_is_asked_for_again_before_it_expires(
         for later, jump in ((0.0, 1e5), (560.0, -1e6), (20.0, 0)):
             clock[0] += later
             assert list_of(source).failure is None
-            wall[0] += jump  # says nothing about how long it still holds
+            wall[0] += jump  # proves nothing about the rest of its lifetime
 
     assert ["Bearer me-1", "Bearer me-1", "Bearer me-2"] == [
         wire.header("Authorization", number)[0] for number in range(3)
@@ -439,7 +439,7 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: str, words
         ServerSettings(kubeconfig=str(path)).load()
 
 
-def test_without_any_configuration_it_says_what_was_looked_for() -> None:
+def test_without_any_configuration_the_error_lists_the_places_searched() -> None:
     with pytest.raises(SourceError, match="KUBECONFIG"):
         ServerSettings().load()
 
@@ -447,13 +447,10 @@ def test_without_any_configuration_it_says_what_was_looked_for() -> None:
 def test_a_pod_takes_its_service_account_and_its_rotated_tokens(
     authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kubernetes.config import incluster_config as library
-
     for name, content in (("token", "one"), ("namespace", "shop"), ("ca.crt", "")):
         (tmp_path / name).write_text(content)
     authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
-    monkeypatch.setattr(library, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-    monkeypatch.setattr(library, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setattr("shmcache.source.incluster.FOLDER", str(tmp_path))
     context, _ = tls_of(authority)
     with Wire(answer(LIST), answer(LIST), tls=context) as wire:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
@@ -521,7 +518,9 @@ def test_a_proxy_is_gone_through_with_tls_to_the_server(
         assert asked[0].startswith(f"CONNECT 127.0.0.1:{wire.port}")
 
 
-def test_a_proxy_that_is_not_there_is_refused(authority: trustme.CA, configure: Configure) -> None:
+def test_a_missing_proxy_refuses_the_connection(
+    authority: trustme.CA, configure: Configure
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
     ca = as_data(authority.cert_pem)
@@ -546,7 +545,28 @@ def test_the_environments_proxy_is_for_other_hosts(monkeypatch: pytest.MonkeyPat
     assert ServerSettings(url="https://127.0.0.1:6443").load().proxy is None
 
 
-def test_gzip_is_asked_for_only_where_it_pays() -> None:
+@pytest.mark.parametrize("metadata", [False, True])
+@pytest.mark.parametrize("kept", [False, True])
+def test_managed_fields_are_left_out_at_the_server_unless_kept(
+    *, kept: bool, metadata: bool
+) -> None:
+    """KEP-5958; the plain form follows, for servers that refuse parameters."""
+    with Wire(answer(LIST), chunked(EVENT)) as wire:
+        server = open_server(ServerSettings(url=wire.url))
+        source = KubeSource(server, CONFIGMAPS, managed_fields=kept, metadata_only=metadata)
+        list_of(source)
+        watch_of(source)
+
+    for number in range(2):
+        (accept,) = wire.header("Accept", number)
+        forms = accept.split(", ")
+        assert forms[-1].startswith("application/json")
+        assert "drop=" not in forms[-1]
+        assert ("as=PartialObjectMetadata" in forms[-1]) == metadata
+        assert forms[:-1] == ([] if kept else [f"{forms[-1]};drop=metadata.managedFields"])
+
+
+def test_gzip_is_requested_only_where_it_pays() -> None:
     with Wire(answer(LIST), answer(LIST)) as wire:
         listed_by(ServerSettings(url=wire.url))
         here = wire.url.replace("127.0.0.1", "127.1")  # an address that does not look it

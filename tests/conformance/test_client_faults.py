@@ -1,5 +1,5 @@
-"""Invariant tested: whatever a server or a network does to a request, it ends, and says how
-(G20)."""
+"""Invariant tested: whatever a server or a network does to a request, it ends, and reports the
+reason (G20)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_list_that_goes_silent_midway_is_silent() -> None:
         assert FailureKind.SILENT is kind_of(list_of(source))
 
 
-def test_bytes_that_complete_no_event_are_told_and_keep_a_watch_alive() -> None:
+def test_bytes_that_complete_no_event_keep_a_watch_alive() -> None:
     with Wire(chunked(EVENT[:30], EVENT[30:])) as wire:
         seen = []
         with source_of(wire.url).watch(ListOptions(watch=True), silence=SILENCE) as batches:
@@ -70,14 +70,14 @@ def test_bytes_that_complete_no_event_are_told_and_keep_a_watch_alive() -> None:
 # ---- how connections end -------------------------------------------------------------------------
 
 
-def test_nobody_listening_is_refused() -> None:
+def test_a_port_without_a_listener_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 
     assert FailureKind.REFUSED is kind_of(list_of(source_of(f"http://127.0.0.1:{port}")))
 
 
-def test_a_name_that_nobody_knows_is_a_network_failure() -> None:
+def test_an_unknown_host_name_is_a_network_failure() -> None:
     outcome = list_of(source_of("http://nowhere.invalid:1"))
 
     assert FailureKind.NETWORK is kind_of(outcome)
@@ -102,14 +102,14 @@ def test_a_server_that_hangs_up_before_it_answers_has_ended_it() -> None:
         assert FailureKind.ENDED is kind_of(watch_of(source_of(wire.url)))
 
 
-def test_a_line_without_its_end_is_no_event_and_no_clean_end() -> None:
+def test_a_line_without_its_end_is_neither_an_event_nor_a_clean_end() -> None:
     with Wire(chunked(EVENT, EVENT[:-1])) as wire:
         outcome = watch_of(source_of(wire.url))
 
     assert (FailureKind.ENDED, ["a"]) == (kind_of(outcome), [item.key for item in outcome.items])
 
 
-def test_a_watch_whose_end_cannot_be_told_from_a_cut_has_not_ended_cleanly() -> None:
+def test_a_watch_whose_end_could_be_a_cut_has_not_ended_cleanly() -> None:
     with Wire(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + EVENT) as wire:
         outcome = watch_of(source_of(wire.url))
 
@@ -150,7 +150,7 @@ def test_a_watch_that_is_left_hangs_up() -> None:
         assert wire.connections == 2
 
 
-# ---- what is said --------------------------------------------------------------------------------
+# ---- warnings -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_watch_that_is_left_hangs_up() -> None:
         HEAD + b"0\r\n\r\nmore",
     ],
 )
-def test_what_the_protocol_does_not_allow_is_garbage(played: bytes) -> None:
+def test_answers_that_the_protocol_does_not_allow_are_garbage(played: bytes) -> None:
     with Wire(played) as wire:
         outcome = list_of(source_of(wire.url))
 
@@ -236,7 +236,7 @@ def test_a_list_in_zlib_streams_is_whole() -> None:
         assert 1 == len(list_of(source_of(wire.url)).items)
 
 
-def test_a_watch_in_gzip_members_although_identity_was_asked_for_is_whole() -> None:
+def test_a_watch_in_gzip_members_despite_identity_is_whole() -> None:
     with Wire(chunked(members(EVENT * 5, 11), Content_Encoding="gzip")) as wire:
         outcome = watch_of(source_of(wire.url))
 
@@ -244,7 +244,7 @@ def test_a_watch_in_gzip_members_although_identity_was_asked_for_is_whole() -> N
     assert ["identity"] == wire.header("Accept-Encoding")
 
 
-def test_a_gzip_member_without_its_end_is_no_list() -> None:
+def test_a_gzip_member_without_its_end_is_not_a_list() -> None:
     with Wire(answer(gzip.compress(LIST)[:-4], Content_Encoding="gzip")) as wire:
         assert FailureKind.ENDED is kind_of(list_of(source_of(wire.url)))
 
@@ -329,7 +329,7 @@ def test_a_cancelled_source_asks_for_nothing_more() -> None:
         assert 1 == len(wire.requests)
 
 
-def test_an_exception_of_whoever_reads_is_none_of_the_sources() -> None:
+def test_an_exception_of_the_caller_is_not_the_sources() -> None:
     with Wire(answer(LIST)) as wire:
         source = source_of(wire.url)
         with pytest.raises(OSError, match="disk"), source.page(ListOptions()) as page:
@@ -351,7 +351,7 @@ def test_a_long_body_is_never_held() -> None:
     assert longest < 400_000 < len(body)
 
 
-def test_what_is_read_is_counted() -> None:
+def test_bytes_that_are_read_are_counted() -> None:
     with Wire(answer(LIST), chunked(EVENT)) as wire:
         source = source_of(wire.url)
         list_of(source)
@@ -360,7 +360,7 @@ def test_what_is_read_is_counted() -> None:
     assert len(LIST) + len(EVENT) == source.bytes_received
 
 
-def test_requests_say_who_we_are_and_what_is_wanted() -> None:
+def test_requests_identify_us_and_the_accepted_types() -> None:
     with Wire(answer(LIST), chunked()) as wire:
         source = source_of(wire.url, metadata_only=True)
         list_of(source)

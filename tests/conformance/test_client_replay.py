@@ -1,4 +1,4 @@
-"""Invariant tested: what was recorded of a source comes again: items, ends, failures, and times."""
+"""Invariant tested: a recording of a source replays the same: items, ends, failures, and times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVENT = b'{"type":"%s","object":{"metadata":{"name":"%s","resourceVersion":"%d"}
 
 
 class Clock:
-    """Time that passes only while it is waited for."""
+    """Time that passes only during waits."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -80,7 +80,7 @@ def test_failures_come_again_where_they_were(tmp_path: Path) -> None:
     assert FailureKind.ENDED is second.failure.kind
 
 
-def test_the_end_of_the_recorder_is_silence_and_cancels_nobody(tmp_path: Path) -> None:
+def test_the_end_of_the_recorder_is_silence_and_cancels_no_request(tmp_path: Path) -> None:
     path, clock = tmp_path / "recording", Clock()
     recording = Recording(str(path))
     with Wire(chunked(events("a"), end=False), answer(b"", "500 Oh")) as wire:
@@ -90,7 +90,7 @@ def test_the_end_of_the_recorder_is_silence_and_cancels_nobody(tmp_path: Path) -
     assert first.failure is not None
     assert second.failure is not None
     text = path.read_text()
-    for failure in (first.failure, second.failure):  # as if it had been told to end then
+    for failure in (first.failure, second.failure):  # as if it had been stopped then
         assert f'"kind":"{failure.kind.value}"' in text
         text = text.replace(f'"kind":"{failure.kind.value}"', '"kind":"cancelled"')
     path.write_text(text)
@@ -222,6 +222,6 @@ def outcome_of(batches: object) -> Exception:
 
 
 @pytest.mark.parametrize("line", [b"[]", b"{", b'{"time":1}', b'{"time":1,"a":1,"b":2}'])
-def test_a_line_that_is_no_record_is_named(line: bytes, tmp_path: Path) -> None:
+def test_a_line_that_is_not_a_record_is_named(line: bytes, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="lines:2"):
         watch_of(ReplaySource(written(tmp_path, TIMED[0], line)))

@@ -1,7 +1,7 @@
 """Invariant tested: what a real server said comes out, byte for byte, as its recorder saw it (G20).
 
-Every trace of a GET is played by a dumb server. The sidecar says what must come of it; nothing here
-reads the body a second time.
+Every trace of a GET is played by a dumb server. The sidecar has the expected result; nothing
+here reads the body a second time.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from client import Outcome, Trace, load_traces, source_of
 from wire import Wire
 
 from shmcache.protocol.items import GARBAGE, Item
-from shmcache.protocol.status import Status
+from shmcache.protocol.status import ServerStatus
 from shmcache.source import body
 from shmcache.source.base import FailureKind
 
 TRACES = load_traces()
-TABLES = {"f-watchlist-table", "j-watch-table-pods"}  # nobody of us asks for them
+TABLES = {"f-watchlist-table", "j-watch-table-pods"}  # we never request them
 LISTS = [trace for trace in TRACES if trace.status == 200 and "items" in trace.summary]
 WATCHES = [
     trace
@@ -45,7 +45,7 @@ def played(trace: Trace) -> Outcome:
 def as_summary(item: Item) -> list[object]:
     """An item as sidecars describe events."""
     if item.type == "ERROR":
-        status = Status.parse(0, item.raw)
+        status = ServerStatus.parse(0, item.raw)
         return ["ERROR", status.code, status.reason, status.message]
     return [item.type, item.kind, item.key, item.version]
 
@@ -128,7 +128,7 @@ def test_an_answer_read_byte_by_byte_is_the_same(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trace", CUT, ids=named)
-def test_an_answer_cut_at_any_byte_never_ends_cleanly_nor_says_what_was_not_said(
+def test_an_answer_cut_at_any_byte_never_ends_cleanly_nor_adds_anything(
     trace: Trace,
 ) -> None:
     answer = trace.answer
@@ -168,7 +168,7 @@ def test_an_object_in_place_of_a_watch_is_garbage() -> None:
     assert [GARBAGE] == [item.type for item in played(trace).items]
 
 
-def test_tables_that_nobody_asked_for_say_that_they_are_tables() -> None:
+def test_unrequested_tables_are_recognized() -> None:
     (trace,) = [trace for trace in REST if trace.name == "f-watchlist-table"]
 
     assert {"Table"} == {item.kind for item in played(trace).items if item.type == "ADDED"}
@@ -179,7 +179,7 @@ def test_tables_that_nobody_asked_for_say_that_they_are_tables() -> None:
     [trace for trace in REST if trace.name not in {"x-list-cut-midway", *TABLES}],
     ids=named,
 )
-def test_what_is_neither_a_list_nor_a_watch_is_garbage(trace: Trace) -> None:
+def test_answers_that_are_neither_lists_nor_watches_are_garbage(trace: Trace) -> None:
     outcome = played(trace)
 
     if outcome.failure is None:

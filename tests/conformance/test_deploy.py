@@ -59,11 +59,11 @@ def test_kubectl_applies_the_manifest(how: str, tmp_path: Path) -> None:
     assert (how == "--dry-run=none") == bool(made)
 
 
-def test_the_manifest_is_what_the_official_models_know(objects: dict[str, Any]) -> None:
+def test_the_manifest_fits_the_official_models(objects: dict[str, Any]) -> None:
     """Fields that no model has would be dropped by the server, silently."""
     from kubernetes.client import ApiClient
 
-    from shmcache.interop import to_model
+    from shmcache.models.decoding import to_model
 
     with ApiClient() as client:
         for obj in objects.values():
@@ -81,11 +81,11 @@ def test_both_containers_see_one_volume_that_holds_the_cache(objects: dict[str, 
     assert {configuration["name"]} == names
     assert {os.path.dirname(configuration["name"])} == mounts
     assert "Always" == reflector["restartPolicy"]
-    assert f":{reflector['ports'][0]['containerPort']}" == configuration["metrics"]
+    assert f":{reflector['ports'][0]['containerPort']}" == configuration["listen"]
     assert "Memory" == pod["volumes"][0]["emptyDir"]["medium"]
 
 
-def test_the_role_allows_exactly_what_is_cached(objects: dict[str, Any]) -> None:
+def test_the_role_allows_exactly_the_cached_resources(objects: dict[str, Any]) -> None:
     configuration = tomllib.loads(objects["ConfigMap"]["data"]["shmcache.toml"])
 
     allowed = {
@@ -114,7 +114,7 @@ def test_systemd_accepts_the_unit() -> None:
     assert (0, "") == (done.returncode, done.stderr)
 
 
-def test_the_unit_knows_the_exit_status_that_no_restart_mends() -> None:
+def test_the_unit_does_not_restart_after_a_configuration_error() -> None:
     from shmcache.engine import service
 
     text = (DEPLOY / "shmcache.service").read_text()

@@ -1,4 +1,4 @@
-"""Faults of testing.ApiServer: each is exactly what it says, as often as it says, and no more."""
+"""Faults of testing.ApiServer: each does only its own harm, and only as often as requested."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def server() -> Iterator[ApiServer]:
 
 
 def raw(server: ApiServer, path: str, seconds: float = PATIENCE) -> bytes:
-    """What comes over the wire until the server closes; TimeoutError if it does not."""
+    """The bytes of the wire until the server closes; TimeoutError if it does not."""
     with socket.create_connection(("127.0.0.1", server.port), seconds) as sock:
         sock.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         found = b""
@@ -75,7 +75,7 @@ def test_a_truncated_line_is_in_a_body_that_ends_properly(server: ApiServer) -> 
     assert not answer.cut
     assert len(lines_of(answer.body)) == 3
     with pytest.raises(ValueError, match=r"Unterminated|Expecting|Invalid control"):
-        answer.told  # noqa: B018
+        answer.summary  # noqa: B018
 
 
 def test_a_clean_cut_ends_between_events(server: ApiServer) -> None:
@@ -84,10 +84,10 @@ def test_a_clean_cut_ends_between_events(server: ApiServer) -> None:
     answer = ask(server, WATCH)
 
     assert not answer.cut
-    assert answer.told == [("ADDED", "a"), ("ADDED", "b")]
+    assert answer.summary == [("ADDED", "a"), ("ADDED", "b")]
 
 
-def test_a_reset_is_one(server: ApiServer) -> None:
+def test_a_reset_resets_the_connection(server: ApiServer) -> None:
     server.faults.cut(reset=True)
 
     with pytest.raises(ConnectionResetError):
@@ -112,14 +112,14 @@ def test_half_open_before_the_answer_is_silence(server: ApiServer) -> None:
 
     deadline = time.monotonic() + PATIENCE
     while fault.met == 0 and time.monotonic() < deadline:
-        time.sleep(0.01)  # a busy server reads what was asked when nobody waits any more
+        time.sleep(0.01)  # a busy server reads the request after its client has gone
     assert fault.met == 1
 
 
 def test_half_open_after_an_event_is_silence_from_then_on(server: ApiServer) -> None:
     server.faults.half_open(after=1)
     with Stream(server, f"{MAPS}?watch=1&resourceVersion=1") as stream:
-        assert stream.told() == ("ADDED", "a")
+        assert stream.next_event() == ("ADDED", "a")
         stream.timeout(0.2)
 
         with pytest.raises(TimeoutError):
@@ -136,7 +136,7 @@ def test_garbage_comes_between_events(server: ApiServer) -> None:
     assert len(lines_of(answer.body)) == 3
 
 
-def test_a_storm_of_429_ends_after_as_many_as_asked_for(server: ApiServer) -> None:
+def test_a_storm_of_429_ends_after_the_requested_number(server: ApiServer) -> None:
     server.faults.too_many_requests("list", "configmaps", retry_after=7, times=2)
 
     answers = [ask(server, MAPS) for _ in range(3)]
@@ -146,7 +146,7 @@ def test_a_storm_of_429_ends_after_as_many_as_asked_for(server: ApiServer) -> No
     assert answers[0].headers["Content-Type"] == "text/plain; charset=utf-8"
 
 
-def test_a_fault_meets_only_what_it_names(server: ApiServer) -> None:
+def test_a_fault_meets_only_its_targets(server: ApiServer) -> None:
     server.faults.error(503, "list", "pods", times=None)
 
     assert ask(server, MAPS).status == 200
@@ -176,20 +176,20 @@ def test_a_missing_end_mark_leaves_the_objects(server: ApiServer) -> None:
     added = [("ADDED", name) for name in "abc"]
 
     with Stream(server, path) as without, Stream(server, path) as with_it:
-        assert without.told_next(3) == with_it.told_next(3) == added
+        assert without.next_events(3) == with_it.next_events(3) == added
         server.send_bookmarks()
-        assert without.told() == ("BOOKMARK", "")
-        assert with_it.told() == ("BOOKMARK", "end")
+        assert without.next_event() == ("BOOKMARK", "")
+        assert with_it.next_event() == ("BOOKMARK", "end")
 
 
 def test_no_bookmarks_at_all(server: ApiServer) -> None:
     server.faults.no_bookmarks()
     path = f"{MAPS}?watch=1&allowWatchBookmarks=true&timeoutSeconds=60"
     with Stream(server, path) as stream:
-        assert [stream.told() for _ in range(3)] == [("ADDED", name) for name in "abc"]
+        assert [stream.next_event() for _ in range(3)] == [("ADDED", name) for name in "abc"]
         server.send_bookmarks()
         server.create("configmaps", {"metadata": {"name": "d", "namespace": "prod"}})
-        assert stream.told() == ("ADDED", "d")
+        assert stream.next_event() == ("ADDED", "d")
 
 
 def test_each_flush_is_a_gzip_member_of_its_own(server: ApiServer) -> None:
@@ -204,13 +204,13 @@ def test_each_flush_is_a_gzip_member_of_its_own(server: ApiServer) -> None:
     assert json.loads(gzip.decompress(second))["object"]["metadata"]["name"] == "d"
 
 
-def test_who_does_not_take_gzip_gets_none(server: ApiServer) -> None:
+def test_a_client_that_does_not_take_gzip_gets_plain_bodies(server: ApiServer) -> None:
     server.faults.gzip_members()
     server.faults.cut(where=faults.CLEAN, after=3)
 
     answer = ask(server, WATCH, headers={"Accept-Encoding": "identity"})
 
-    assert len(answer.told) == 3
+    assert len(answer.summary) == 3
 
 
 def test_slow_answers_come_all_the_same(server: ApiServer) -> None:
@@ -227,7 +227,7 @@ def test_compaction_ends_the_past(server: ApiServer) -> None:
 
     (event,) = ask(server, WATCH).events
     with Stream(server, f"{MAPS}?watch=1&resourceVersion={version}") as stream:
-        later = stream.told()
+        later = stream.next_event()
 
     assert event["type"] == "ERROR"
     assert event["object"]["code"] == 410
@@ -265,7 +265,7 @@ def test_a_slow_reader_is_ended_cleanly_when_its_past_is_forgotten() -> None:
         big: dict[str, Any] = {"metadata": {"name": "a", "namespace": "prod"}}
         with Stream(server, path) as stream:
             made = server.create("configmaps", big)
-            assert stream.told() == ("ADDED", "a")
+            assert stream.next_event() == ("ADDED", "a")
             for number in range(200):
                 server.update("configmaps", {**made_of(made), "data": {"x": f"{number}" * 100_000}})
             seen = 0
@@ -296,11 +296,11 @@ def test_many_watches_end_with_the_server() -> None:
         stream.close()
 
 
-def test_who_did_not_read_is_not_left_waiting_by_a_stop() -> None:
+def test_a_stop_ends_the_connection_of_a_client_that_does_not_read() -> None:
     server = ApiServer().start()
     with Stream(server, f"{MAPS}?watch=1&resourceVersion={server.version}") as stream:
         made = server.create("configmaps", {"metadata": {"name": "a", "namespace": "prod"}})
-        assert stream.told() == ("ADDED", "a")
+        assert stream.next_event() == ("ADDED", "a")
         for number in range(100):
             server.update("configmaps", {**made_of(made), "data": {"x": f"{number}" * 100_000}})
 
@@ -311,11 +311,11 @@ def test_who_did_not_read_is_not_left_waiting_by_a_stop() -> None:
                 stream.next()
 
 
-def test_a_fault_counts_who_met_it_and_where_it_showed(server: ApiServer) -> None:
+def test_a_fault_counts_requests_that_met_it_and_where_it_showed(server: ApiServer) -> None:
     asked = server.faults
     counted = [
         asked.gzip_members(),  # refused: the client does not take gzip
-        asked.no_end_mark(),  # no WatchList was asked for
+        asked.no_end_mark(),  # the request was not for a WatchList
         asked.garbage(after=1),
         asked.cut(where=faults.CLEAN, after=2),
         asked.slow(0.001),

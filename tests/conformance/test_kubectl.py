@@ -141,7 +141,7 @@ def test_get_as_yaml_and_json(kubectl: Kubectl) -> None:
     assert "  nodeName: n-1\n" in kubectl("get", "pod", "web-0", "-n", "prod", "-o", "yaml")
 
 
-def test_get_watch_shows_what_happens(kubectl: Kubectl) -> None:
+def test_get_watch_shows_changes(kubectl: Kubectl) -> None:
     with kubectl.start("get", "pods", "-n", "prod", "-w", "-o", "name") as watching:
         try:
             assert watching.stdout is not None
@@ -184,7 +184,7 @@ def test_apply_creates_changes_and_leaves_alone(kubectl: Kubectl) -> None:
     assert found["metadata"]["generation"] == 2
 
 
-def test_apply_takes_away_what_is_not_there_any_more(kubectl: Kubectl) -> None:
+def test_apply_removes_fields_that_are_gone(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", given=DEPLOYMENT)
     kubectl(
         "apply",
@@ -261,7 +261,7 @@ def test_a_custom_resource_comes_and_goes(kubectl: Kubectl) -> None:
     assert "could not find the requested resource" in errors or "doesn't have a resource" in errors
 
 
-def test_discovery_lists_what_there_is(kubectl: Kubectl) -> None:
+def test_discovery_lists_all_resources(kubectl: Kubectl) -> None:
     names = kubectl("api-resources", "-o", "name").split()
 
     assert {"pods", "deployments.apps", "customresourcedefinitions.apiextensions.k8s.io"} <= set(

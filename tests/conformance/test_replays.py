@@ -1,8 +1,8 @@
-"""Every recorded request of a real kube-apiserver is asked of ApiServer, which answers the same.
+"""Replays every recorded request of a real kube-apiserver to ApiServer, which answers the same.
 
-The same is: status, the headers that clients look at, and the body byte for byte; where that cannot
-be (ages, texts of another JSON parser) the test says what is compared instead. What is not replayed
-stands in OUT_OF_SCOPE with its reason.
+These are equal: status, the headers that clients read, and the body byte for byte; where that is
+not possible (ages, texts of another JSON parser) the test states the comparison that replaces it.
+Every other trace is in OUT_OF_SCOPE with its reason.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ import pytest
 from asking import PATIENCE, Answer, ask
 from replaying import (
     WATCHES,
+    WIDGETS,
     Recorded,
     before,
+    definition,
     happen,
     load,
     load_list,
@@ -68,38 +70,12 @@ OUT_OF_SCOPE = {
 }
 
 
-def definition(plural: str, kind: str, **version: Any) -> Json:
-    """The CustomResourceDefinition of the testbed's resources."""
-    names = {"plural": plural, "kind": kind, "singular": kind.lower(), "shortNames": ["wd"]}
-    return {
-        "metadata": {"name": f"{plural}.testbed.example.com"},
-        "spec": {
-            "group": "testbed.example.com",
-            "scope": "Namespaced",
-            "names": {**names, "categories": ["all"]},
-            "versions": [{"name": "v1", "served": True, "storage": True, **version}],
-        },
-    }
-
-
-WIDGETS = definition(
-    "widgets",
-    "Widget",
-    subresources={"status": {}},
-    selectableFields=[{"jsonPath": ".spec.color"}],
-    additionalPrinterColumns=[
-        {"name": "Color", "type": "string", "jsonPath": ".spec.color"},
-        {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
-        {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
-        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-    ],
-)
 USERS = {"admin": "testbed-admin", "viewer": "testbed-viewer", "nobody": "testbed-nobody"}
 HEADERS = ("Content-Type", "Retry-After", "Warning", "Content-Encoding", "Transfer-Encoding")
 
 
 def server_for(recorded: Recorded, **options: Any) -> ApiServer:
-    """A server with nothing in it but what the trace's group needs."""
+    """A server with only the objects that the trace's group needs."""
     server = ApiServer(namespaces=(), seed=1, fresh_seconds=0.01, **options)
     if "testbed.example.com" in recorded.path:
         server.create("customresourcedefinitions", WIDGETS)
@@ -245,7 +221,7 @@ def test_a_token_from_etcd_differs_from_ours_by_a_slash() -> None:
 
 
 @pytest.mark.parametrize("name", ["i-gzip-list-pods-page1", "i-gzip-deflate-br"])
-def test_a_large_list_is_compressed_for_who_takes_it(name: str) -> None:
+def test_a_large_list_is_compressed_for_clients_that_accept_it(name: str) -> None:
     recorded = Recorded(name)
     found = json.loads(gzip.decompress(recorded.body))
     server = server_for(recorded)
@@ -292,7 +268,7 @@ def test_a_connection_is_good_for_another_request_after_a_watch() -> None:
 
 
 class Watching:
-    """The recorded watch, open: what it has shown, while the recorded writes happen again."""
+    """The recorded watch, open: its events, while the recorded writes happen again."""
 
     def __init__(self, recorded: Recorded) -> None:
         self.recorded = recorded
@@ -370,7 +346,7 @@ def test_a_watch_ends_with_its_definition() -> None:
     assert json.loads(last)["object"]["kind"] == theirs["object"]["kind"]
 
 
-def test_a_group_that_is_gone_is_no_page() -> None:
+def test_a_group_that_is_gone_is_not_found() -> None:
     recorded = Recorded("l-crd-gone-404")
     with server_for(recorded) as server:
         assert replay(server, recorded).status == 200
@@ -388,7 +364,7 @@ def nothing(_server: ApiServer, _recorded: Recorded) -> None:
 
 
 def current(server: ApiServer, recorded: Recorded) -> None:
-    """As far as the answer says that the server had come."""
+    """The version that the server had reached according to the answer."""
     text = recorded.body.decode()
     server.advance(int(text.partition("current: ")[2].partition('"')[0]))
 
@@ -419,7 +395,7 @@ def denied(server: ApiServer, _recorded: Recorded) -> None:
 
 
 def there_already(server: ApiServer, recorded: Recorded) -> None:
-    """What is to be created."""
+    """The object to create."""
     server.create(recorded.key, json.loads(recorded.sent or ""))
 
 
@@ -528,7 +504,7 @@ def test_a_server_without_watch_cache_refuses_in_other_words(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["j-406", "k-400-badjson"])
-def test_a_refusal_differs_in_what_is_offered_or_parsed(name: str) -> None:
+def test_a_refusal_differs_in_offers_or_parser_texts(name: str) -> None:
     recorded = Recorded(name)
     with server_for(recorded) as server:
         server.create("namespaces", {"metadata": {"name": "tr"}})
@@ -540,7 +516,7 @@ def test_a_refusal_differs_in_what_is_offered_or_parsed(name: str) -> None:
     assert answer.json["message"][:20] == theirs["message"][:20]
 
 
-def test_nobody_is_there() -> None:
+def test_a_server_that_is_down_refuses_connections() -> None:
     recorded = Recorded("x-connect-refused")
     with server_for(recorded) as server:
         server.go_down()
@@ -589,7 +565,7 @@ def test_a_table_is_the_same_but_for_ages_and_descriptions(name: str) -> None:
 
 
 def full_objects(name: str, table: Json) -> list[Json]:
-    """Objects of which such rows are made: pods as their cells say, widgets likewise."""
+    """The objects behind such rows: pods with the values of their cells, widgets likewise."""
     return [made(name, number, row) for number, row in enumerate(table["rows"])]
 
 

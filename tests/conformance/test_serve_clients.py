@@ -1,4 +1,4 @@
-"""Clients that know nothing of us list and watch at `shmcache serve`, and see what happens."""
+"""Unmodified clients list and watch at `shmcache serve`, and see every change."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 import shmcache
-from shmcache.segments import Place
-from shmcache.serve.proxy import Proxy
+from shmcache.memory.segments import Place
+from shmcache.serve.proxy.proxy import Proxy
 from shmcache.serve.server import Serving
 from shmcache.testing import ApiServer
 from shmcache.testing.serving import ServeThread
@@ -38,7 +38,7 @@ needs_curl = pytest.mark.skipif(CURL is None, reason="apt-get install curl")
 pytestmark = pytest.mark.slow
 
 Json = dict[str, Any]
-Told = list[str]
+Seen = list[str]
 _number = itertools.count()
 
 
@@ -57,7 +57,7 @@ def pod(name: str, version: int, app: str = "web", **labels: str) -> Json:
 
 
 class Scene:
-    """A served cache with two pods, and what happens to them."""
+    """A served cache with two pods, and changes to them."""
 
     def __init__(self, writer: shmcache.Writer, serve: ServeThread) -> None:
         self.writer = writer
@@ -84,7 +84,7 @@ class Scene:
 
 FIRST = [["ADDED", "p-1"]]
 REST = [["MODIFIED", "p-1"], ["ADDED", "p-3"], ["DELETED", "p-1"], ["DELETED", "p-3"]]
-"""What a watch of app=web shows."""
+"""The events of a watch of app=web."""
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ class Client:
         self._held = b""
 
     def lines(self, count: int) -> list[str]:
-        """So many lines; fails, with what it said, if they do not come."""
+        """The next `count` lines; fails, with its output, if they do not come."""
         deadline = time.monotonic() + PATIENCE
         with selectors.DefaultSelector() as selector:
             selector.register(self._fd, selectors.EVENT_READ)
@@ -130,7 +130,7 @@ class Client:
         *found, self._held = self._held.split(b"\n", count)
         return [line.decode() for line in found]
 
-    def told(self, count: int) -> list[Told]:
+    def events(self, count: int) -> list[Seen]:
         return [json.loads(line) for line in self.lines(count)]
 
     def __enter__(self) -> Self:
@@ -148,9 +148,9 @@ LIBRARIES = ("kubernetes", "informer", "kubernetes_asyncio", "lightkube", "kr8s"
 def test_a_library_sees_everything_in_its_order(scene: Scene, library: str) -> None:
     script = os.path.join(HERE, "clients", f"by_{library}.py")
     with Client(sys.executable, script, scene.serve.url, "a", "app=web") as client:
-        assert client.told(1) == FIRST
+        assert client.events(1) == FIRST
         scene.happen()
-        assert client.told(4) == REST
+        assert client.events(4) == REST
 
 
 @needs_curl
@@ -223,7 +223,7 @@ def test_kubectl_gets(scene: Scene, tmp_path: Path) -> None:
 
 
 @needs_kubectl
-def test_kubectl_reaches_what_is_not_cached_through_the_proxy(scene: Scene, tmp_path: Path) -> None:
+def test_kubectl_reaches_uncached_resources_through_the_proxy(scene: Scene, tmp_path: Path) -> None:
     kubectl = Kubectl(scene.serve.url, tmp_path)
     with ApiServer() as real:
         real.create("configmaps", {"metadata": {"name": "far", "namespace": "a"}})
@@ -250,7 +250,7 @@ def test_kubectl_get_watches_a_table(scene: Scene, tmp_path: Path) -> None:
 
 
 @needs_kubectl
-def test_kubectl_get_watches_whole_objects_and_says_what_happened(
+def test_kubectl_get_watches_whole_objects_and_prints_event_types(
     scene: Scene, tmp_path: Path
 ) -> None:
     kubectl = Kubectl(scene.serve.url, tmp_path)
@@ -278,7 +278,7 @@ def test_a_reflector_follows_serve_as_its_server(scene: Scene) -> None:
     name = f"second-{os.getpid()}-{next(_number)}"
     with (
         contextlib.ExitStack() as ended,
-        Client(*RUN, "--no-keep", "--name", name, "pods", "--server", scene.serve.url),
+        Client(*RUN, "--no-keep", "--cache", name, "pods", "--server", scene.serve.url),
         shmcache.attach(name, timeout=PATIENCE) as second,
     ):
         ended.callback(Place(name).remove)
@@ -312,7 +312,7 @@ def test_a_chain_of_server_reflector_and_serve_shows_what_the_server_shows() -> 
         server.create("pods", {"metadata": metadata, "spec": {"containers": []}})
         with (
             contextlib.ExitStack() as ended,
-            Client(*RUN, "--no-keep", "--name", name, "pods", "--server", server.url),
+            Client(*RUN, "--no-keep", "--cache", name, "pods", "--server", server.url),
             shmcache.attach(name, timeout=PATIENCE) as cache,
         ):
             ended.callback(Place(name).remove)
@@ -321,8 +321,8 @@ def test_a_chain_of_server_reflector_and_serve_shows_what_the_server_shows() -> 
                 ServeThread(cache, Serving()) as serve,
                 Client(sys.executable, script, serve.url, "a", "app=web") as client,
             ):
-                assert client.told(1) == FIRST
+                assert client.events(1) == FIRST
                 changed = {**metadata, "labels": {"app": "web", "n": "1"}}
                 server.update("pods", {"metadata": changed, "spec": {"containers": []}})
                 server.delete("pods", "p-1", "a")
-                assert client.told(2) == [["MODIFIED", "p-1"], ["DELETED", "p-1"]]
+                assert client.events(2) == [["MODIFIED", "p-1"], ["DELETED", "p-1"]]

@@ -1,8 +1,8 @@
 """Recorded requests of a real kube-apiserver, asked of `shmcache serve`: the same answers.
 
-The cache is brought to the state of the trace, as its reflector would. Compared are status, the
-headers that clients look at, and the body byte for byte, unless a test says what else. What is not
-asked stands in OUT_OF_SCOPE with its reason.
+The cache is brought to the state of the trace, as its reflector would. Status, the headers that
+clients look at, and the body must be the same byte for byte, unless a test names the difference.
+Every other trace is in OUT_OF_SCOPE with its reason.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 from asking import PATIENCE
 from replaying import WATCHES, Recorded, traces, version_of
-from serve_scene import Scene, Socket, Watching, ask_serve, scene
+from serve_scene import CUSTOM, Scene, Socket, Watching, ask_serve, scene
 
-from shmcache.serve.access import Access, Tokens
+from shmcache.serve.auth.access import Access, Tokens
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,7 +91,7 @@ def config_map(name: str, version: str) -> Json:
 
 @pytest.mark.parametrize("name", SOCKETS)
 def test_a_websocket_has_the_same_frames(name: str) -> None:
-    """Their payloads were not recorded whole: what they are about is compared."""
+    """Their payloads were not recorded whole: only their subjects are compared."""
     recorded = Recorded(name)
     frames = recorded.sidecar["frames"]
     events = [frame["event"] for frame in frames if "event" in frame]
@@ -117,7 +117,7 @@ def test_a_websocket_has_the_same_frames(name: str) -> None:
 
 
 def _frame(at: Scene, client: Socket, frame: Json) -> tuple[int, object]:
-    """Has happen what the server had to show, and reads the frame that shows it."""
+    """Repeats the change that the server showed, and reads its frame."""
     event = frame.get("event")
     if event is None:
         client.send(9, frame["payload"].encode())
@@ -205,6 +205,36 @@ def test_a_watch_as_a_table_has_its_columns_once_and_a_row_each(name: str) -> No
     ]
 
 
+def test_a_table_of_a_custom_resource_has_the_columns_of_its_definition() -> None:
+    recorded = Recorded("j-table-widgets")
+    theirs = json.loads(recorded.body)
+    objects = [_widget(row) for row in theirs["rows"]]
+    with scene(CUSTOM) as at:
+        at.load(objects, max(map(version_of, objects)))
+        ours = ask_serve(at, recorded).json
+
+    assert ours["columnDefinitions"] == theirs["columnDefinitions"]
+    assert [row["object"]["metadata"]["name"] for row in ours["rows"]] == [
+        row["object"]["metadata"]["name"] for row in theirs["rows"]
+    ]
+    assert [row["cells"][:-1] for row in ours["rows"]] == [
+        row["cells"][:-1] for row in theirs["rows"]
+    ]
+
+
+def _widget(row: Json) -> Json:
+    """An object of which such a row is made."""
+    _, color, size, phase, _ = row["cells"]
+    status = {} if phase is None else {"status": {"phase": phase}}
+    return {
+        "apiVersion": "testbed.example.com/v1",
+        "kind": "Widget",
+        "metadata": row["object"]["metadata"],
+        "spec": {"color": color, "size": size},
+        **status,
+    }
+
+
 def _names(table: Json) -> list[str] | None:
     heads = table["columnDefinitions"]
     return None if heads is None else [head["name"] for head in heads]
@@ -263,7 +293,7 @@ def test_a_list_says_the_same(name: str) -> None:
         assert answer.headers["Warning"] == dict(recorded.answer["headers"])["Warning"]
 
 
-def test_what_curl_gets_is_laid_out_byte_for_byte() -> None:
+def test_curl_gets_json_laid_out_byte_for_byte() -> None:
     """But for the token, which names another place here."""
     recorded = Recorded("j-pretty-curl-ua")
     found = json.loads(recorded.body)
@@ -294,7 +324,7 @@ def _typed(recorded: Recorded, found: Json) -> list[Json]:
 
 
 def _filling(recorded: Recorded, found: Json) -> list[Json]:
-    """So many objects behind all others as were left over."""
+    """As many objects after all others as remained."""
     metadata = found["metadata"]
     count = metadata.get("remainingItemCount", 1 if "continue" in metadata else 0)
     if recorded.target.namespace:
@@ -347,7 +377,7 @@ REFUSALS = {
     "k-400-limit": 1,
     "k-404-object": 1,
 }
-"""At which version the cache was; 0: as the answer says."""
+"""The version of the cache; 0: that of the answer."""
 
 
 @pytest.mark.parametrize("name", REFUSALS)
@@ -361,8 +391,8 @@ def test_a_refusal_has_the_same_words(name: str) -> None:
         check(recorded, ask_serve(at, recorded))
 
 
-def test_a_resource_that_is_not_there_is_refused_with_other_words() -> None:
-    """A cache has some resources of a server; the answer says that it is one."""
+def test_a_missing_resource_is_refused_with_other_words() -> None:
+    """A cache has some resources of a server; the answer states that it is one."""
     recorded = Recorded("k-404-resource")
     with scene("configmaps") as at:
         answer = ask_serve(at, recorded)
@@ -375,7 +405,7 @@ def test_a_resource_that_is_not_there_is_refused_with_other_words() -> None:
     assert answer.json["message"].startswith(theirs["message"])
 
 
-# ---- who asks ------------------------------------------------------------------------------------
+# ---- users ---------------------------------------------------------------------------------------
 
 TOKENS = {
     "k-401-badtoken": "nonsense",
@@ -385,7 +415,7 @@ TOKENS = {
 
 
 @pytest.mark.parametrize("name", TOKENS)
-def test_a_token_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
+def test_an_invalid_token_is_refused(name: str, tmp_path: Path) -> None:
     recorded = Recorded(name)
     (tmp_path / "tokens").write_text("right,somebody,1\n")
     with scene("configmaps") as at:
@@ -415,7 +445,7 @@ def test_a_token_may_come_as_a_protocol_of_a_websocket(tmp_path: Path) -> None:
     assert client.status == "HTTP/1.1 101 Switching Protocols"
 
 
-# ---- what is not a read --------------------------------------------------------------------------
+# ---- writes -------------------------------------------------------------------------------------
 
 WRITES = [
     "d-delete-pod-graceful",
@@ -452,7 +482,7 @@ def test_core_discovery_says_the_same() -> None:
     assert answer.body == recorded.body.replace(b"127.0.0.1:26443", address)
 
 
-def test_a_resource_is_described_the_same_but_for_what_can_be_done() -> None:
+def test_a_resource_is_described_the_same_except_for_its_verbs() -> None:
     recorded = Recorded("n-api-v1-resources")
     theirs = json.loads(recorded.body)
     with scene("configmaps") as at:
@@ -462,6 +492,18 @@ def test_a_resource_is_described_the_same_but_for_what_can_be_done() -> None:
     (expected,) = [one for one in theirs["resources"] if one["name"] == "configmaps"]
     expected.pop("storageVersionHash", None)
     assert row == {**expected, "verbs": ["get", "list", "watch"]}
+
+
+def test_the_group_of_a_custom_resource_has_its_names() -> None:
+    recorded = Recorded("n-crd-group")
+    theirs = json.loads(recorded.body)
+    with scene(CUSTOM) as at:
+        answer = ask_serve(at, recorded)
+
+    (expected,) = [one for one in theirs["resources"] if one["name"] == "widgets"]
+    expected.pop("storageVersionHash", None)
+    assert {**answer.json, "resources": []} == {**theirs, "resources": []}
+    assert answer.json["resources"] == [{**expected, "verbs": ["get", "list", "watch"]}]
 
 
 def test_another_format_is_refused() -> None:
@@ -485,16 +527,18 @@ ONE_BY_ONE = [
     "n-api-v1-resources",
     "h-ws-watch-token-in-subproto",
     "j-partialmeta-one",
+    "j-table-widgets",
     "j-watch-table-pods",
     "k-404-resource",
     "m-second-request-same-connection",
+    "n-crd-group",
 ]
 PAGES = "the first page is in a-list-limit5; tokens name a place of this process, not of etcd"
 GATE = "the WatchList feature is always on"
 ETCD = "there is no etcd behind a cache"
 RIGHTS = "rights are the API server's to tell, by reviews"
 DIES = "how a real server dies; kills of ours are in process/test_serve_soak.py"
-FORMAT = "JSON is the one format; others are refused (j-406) where no JSON is asked for beside"
+FORMAT = "JSON is the one format; others are refused (j-406) unless the client takes JSON, too"
 HEALTH = "its health is its cache's, and has no checks by these names"
 OUT_OF_SCOPE = {
     "a-list-configmaps-limit10-page2": PAGES,
@@ -514,13 +558,12 @@ OUT_OF_SCOPE = {
     "g-nocache-list-rv-too-large": ETCD,
     "g-nocache-watch-compacted-410": ETCD,
     "g-watch-replay-2500-from-cache": "its body of 83 MB was not kept",
-    "i-gzip-deflate-br": "compressed lists: unit/test_serve_reads.py",
-    "i-gzip-list-pods-page1": "compressed lists: unit/test_serve_reads.py",
+    "i-gzip-deflate-br": "compressed lists: test_serve_reads.py",
+    "i-gzip-list-pods-page1": "compressed lists: test_serve_reads.py",
     "j-protobuf-list": FORMAT,
     "j-protobuf-watch": FORMAT,
-    "j-table-pods": "tables of lists: unit/test_serve_reads.py",
-    "j-table-pods-includeobject-none": "tables of lists: unit/test_serve_reads.py",
-    "j-table-widgets": "tables of lists: unit/test_serve_reads.py",
+    "j-table-pods": "tables of lists: test_serve_reads.py",
+    "j-table-pods-includeobject-none": "tables of lists: test_serve_reads.py",
     "j-yaml-list": FORMAT,
     "k-403-anonymous": RIGHTS,
     "k-403-list": RIGHTS,
@@ -529,9 +572,8 @@ OUT_OF_SCOPE = {
     "k-429-apf-list": "there is no priority and fairness: limits are on connections",
     "k-429-apf-watch": "there is no priority and fairness: limits are on connections",
     "k-watch-rbac-revoked": RIGHTS,
-    "l-crd-deleted-under-watch": "definitions are the server's; the reflector says what is gone",
-    "l-crd-gone-404": "definitions are the server's; the reflector says what is gone",
-    "n-crd-group": "definitions are the API server's; the cache knows kind, names and columns",
+    "l-crd-deleted-under-watch": "definitions are the server's",
+    "l-crd-gone-404": "definitions are the server's",
     "n-readyz": HEALTH,
     "x-connect-refused": "nobody is there",
     "x-etcd-frozen-create": ETCD,

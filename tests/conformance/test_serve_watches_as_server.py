@@ -24,7 +24,7 @@ from shmcache.testing.serving import ServeThread
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shmcache.testing.apiserver.stored import Change
+    from shmcache.testing.apiserver.stored import StoredChange
 
 PATIENCE = 60.0
 _number = itertools.count()
@@ -32,12 +32,12 @@ _number = itertools.count()
 del server  # noqa: F821 - theirs
 # They make servers of their own: with another feature, other bookmarks, another definition.
 del test_without_watch_list_an_old_watch_has_no_end_mark  # noqa: F821
-del test_bookmarks_come_by_themselves_if_they_were_asked_for  # noqa: F821
+del test_bookmarks_come_unprompted_if_the_client_allows_them  # noqa: F821
 del test_a_resource_that_is_defined_again_has_no_past  # noqa: F821
 
 
 class Mirror:
-    """What the cases know of an ApiServer; what is asked of it, serve answers."""
+    """The part of an ApiServer that the cases know; serve answers the requests."""
 
     def __init__(self, source: ApiServer, writer: shmcache.Writer, serve: ServeThread) -> None:
         self._source = source
@@ -48,13 +48,13 @@ class Mirror:
         store: Any = source._store
         apply = store._apply
 
-        def copied(resource: str, change: Change) -> None:
+        def copied(resource: str, change: StoredChange) -> None:
             apply(resource, change)
             self._copy(resource, change)
 
         store._apply = copied
 
-    def _copy(self, resource: str, change: Change) -> None:
+    def _copy(self, resource: str, change: StoredChange) -> None:
         version = str(change.version)
         with self._writer.batch():
             if resource == "pods" and change.new is not None:
@@ -73,7 +73,7 @@ class Mirror:
         return self._source.version
 
     def compact(self) -> str:
-        """What came until now is known as a list alone, of the next version."""
+        """Makes all changes so far known by a list alone, of the next version."""
         self._source.advance(int(self.version) + 1)
         objects = [{"kind": "Pod", "apiVersion": "v1", **obj} for obj in self._source.list("pods")]
         self._writer.replace("pods", objects, self.version)

@@ -1,4 +1,4 @@
-"""Who follows lists and watches by the rules ends with what the server has, whatever happens."""
+"""A client that follows lists and watches by the rules ends with the content of the server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATH = "/api/v1/configmaps"
 
 
 class Follower(threading.Thread):
-    """The simplest client that is right: list, watch from there, list again when told so."""
+    """The simplest client that is right: list, watch from there, list again on 410."""
 
     def __init__(self, server: ApiServer) -> None:
         super().__init__(daemon=True)

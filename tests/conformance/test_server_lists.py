@@ -1,4 +1,4 @@
-"""What a server's lists must do, case by case as the API server's own storage tests have them."""
+"""Lists of a server, case by case as the API server's own storage tests have them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_pages_make_up_the_whole_list(server: ApiServer, limit: int) -> None:
     assert left == [*(5 - limit * n for n in range(1, len(found))), None]
 
 
-def test_pages_of_a_selector_have_its_objects_and_do_not_say_how_many_are_left(
+def test_pages_of_a_selector_have_its_objects_and_no_remaining_count(
     server: ApiServer,
 ) -> None:
     for number in range(10):

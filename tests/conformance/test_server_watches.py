@@ -1,4 +1,4 @@
-"""What a server's watches must do, case by case as the API server's own storage tests have them."""
+"""Watches of a server, case by case as the API server's own storage tests have them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from asking import Stream, ask
 from shmcache.testing import ApiServer
 
 Json = dict[str, Any]
-Told = tuple[str, str]
+Seen = tuple[str, str]
 
 ALL = "/api/v1/pods"
 
@@ -27,12 +27,12 @@ def server() -> Iterator[ApiServer]:
         yield started
 
 
-def end_of(stream: Stream, server: ApiServer) -> list[Told]:
+def end_of(stream: Stream, server: ApiServer) -> list[Seen]:
     """Everything that a watch still has to show."""
     server.end_watches()
     found = []
-    while (told := stream.told()) is not None:
-        found.append(told)
+    while (seen := stream.next_event()) is not None:
+        found.append(seen)
     return found
 
 
@@ -65,9 +65,9 @@ def test_an_object_and_a_selector(server: ApiServer, name: str) -> None:
                 server.delete("pods", "p", "ns-1")
             else:
                 (server.update if number else server.create)("pods", state)
-        told = end_of(stream, server)
+        seen = end_of(stream, server)
 
-    assert told == [(kind, "p") for kind in expected]
+    assert seen == [(kind, "p") for kind in expected]
 
 
 def test_leaving_a_selector_shows_the_old_state_under_the_new_version(server: ApiServer) -> None:
@@ -98,7 +98,7 @@ def test_a_deletion_carries_the_last_state_under_its_own_version(server: ApiServ
 
 
 Scope = tuple[str, str, str, list[str]]
-"""Namespace, name and node that are asked for, and what is within."""
+"""The requested namespace, name and node, and the objects within."""
 
 SCOPES: list[Scope] = [
     ("", "", "", ["ns-1/a", "ns-1/b", "ns-2/a", "ns-2/b"]),
@@ -148,7 +148,7 @@ def make_four(server: ApiServer) -> None:
 
 
 class Row(NamedTuple):
-    """One row of the table: what is asked, and what comes of two pods and a later third."""
+    """One row of the table: the request, and the events of two pods and a later third."""
 
     bookmarks: bool
     initial: bool | None
@@ -193,10 +193,10 @@ def test_how_a_watch_begins(server: ApiServer, row: Row) -> None:
     with Stream(server, f"{ALL}?{query}") as stream:
         server.wait_for_watches()
         server.create("pods", pod("c"))
-        told = end_of(stream, server)
+        seen = end_of(stream, server)
 
     first = {"s": [("ADDED", "a"), ("ADDED", "b")], "e": [("BOOKMARK", "end")]}
-    assert told == [*(event for part in row.expected for event in first[part]), ("ADDED", "c")]
+    assert seen == [*(event for part in row.expected for event in first[part]), ("ADDED", "c")]
 
 
 @pytest.mark.parametrize("version", ["", "0"])
@@ -224,16 +224,16 @@ def test_a_watch_list_of_one_name(server: ApiServer) -> None:
     make_four(server)
     path = f"/api/v1/namespaces/ns-1/pods?watch=1&allowWatchBookmarks=true&{WATCH_LIST}"
     with Stream(server, f"{path}&fieldSelector=metadata.name%3Da") as stream:
-        assert stream.told_next(2) == [("ADDED", "a"), ("BOOKMARK", "end")]
+        assert stream.next_events(2) == [("ADDED", "a"), ("BOOKMARK", "end")]
         server.update("pods", pod("b", x="1"))
         server.update("pods", pod("a", x="1"))
-        assert stream.told() == ("MODIFIED", "a")
+        assert stream.next_event() == ("MODIFIED", "a")
 
 
 WATCH_LIST = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 
 
-def test_a_watch_from_a_version_shows_only_what_came_later(server: ApiServer) -> None:
+def test_a_watch_of_the_server_from_a_version_shows_only_later_changes(server: ApiServer) -> None:
     first = server.create("pods", pod("a"))
     server.update("pods", pod("a", x="1"))
     server.delete("pods", "a", "ns-1")
@@ -243,7 +243,7 @@ def test_a_watch_from_a_version_shows_only_what_came_later(server: ApiServer) ->
         assert end_of(stream, server) == [("MODIFIED", "a"), ("DELETED", "a")]
 
 
-def test_a_watch_from_the_future_waits_for_what_is_later_still(server: ApiServer) -> None:
+def test_a_watch_of_the_server_from_the_future_waits_for_later_changes(server: ApiServer) -> None:
     future = int(server.version) + 3  # the namespace comes first
     with Stream(server, f"{ALL}?watch=1&resourceVersion={future}") as stream:
         server.wait_for_watches()
@@ -253,7 +253,7 @@ def test_a_watch_from_the_future_waits_for_what_is_later_still(server: ApiServer
 
 
 @pytest.mark.parametrize(("offset", "status"), [(-1, 410), (0, None), (1, None)])
-def test_the_window_begins_right_behind_the_compacted_version(
+def test_the_window_begins_right_after_the_compacted_version(
     server: ApiServer, offset: int, status: int | None
 ) -> None:
     server.create("pods", pod("a"))
@@ -280,7 +280,7 @@ def test_nothing_follows_an_error(server: ApiServer) -> None:
 # ---- bookmarks -----------------------------------------------------------------------------------
 
 
-def test_bookmarks_never_go_back_and_never_promise_what_was_not_shown(server: ApiServer) -> None:
+def test_bookmarks_never_go_back_and_never_cover_undelivered_changes(server: ApiServer) -> None:
     path = f"{ALL}?watch=1&allowWatchBookmarks=true&resourceVersion={server.version}"
     seen = int(server.version)
     with Stream(server, path) as stream:
@@ -304,15 +304,32 @@ def test_bookmarks_never_go_back_and_never_promise_what_was_not_shown(server: Ap
     assert shown == [f"p-{number}" for number in range(20)]
 
 
-def test_bookmarks_come_by_themselves_if_they_were_asked_for() -> None:
+def test_bookmarks_come_unprompted_if_the_client_allows_them() -> None:
     with ApiServer(bookmark_seconds=0.001) as server:
         path = f"{ALL}?watch=1&resourceVersion={server.version}"
         with Stream(server, f"{path}&allowWatchBookmarks=true") as asked:
-            assert asked.told_next(3) == [("BOOKMARK", "")] * 3
+            assert asked.next_events(3) == [("BOOKMARK", "")] * 3
         with Stream(server, path) as silent:
             server.wait_for_watches(1)
             server.create("pods", pod("a"))
-            assert silent.told() == ("ADDED", "a")
+            assert silent.next_event() == ("ADDED", "a")
+
+
+@pytest.mark.parametrize(
+    ("resource", "cached"), [("events", True), ("events", False), ("pods", False)]
+)
+def test_a_watch_that_no_watch_cache_serves_gets_no_bookmarks(
+    resource: str, *, cached: bool
+) -> None:
+    """As recorded of 1.36 (g-nocache-watch-bookmarks); the end of a watch-list is marked still."""
+    path = f"/api/v1/{resource}?watch=1&timeoutSeconds=1&allowWatchBookmarks=true"
+    initial = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+    with ApiServer(bookmark_seconds=0.001, watch_cache=cached) as server:
+        quiet = ask(server, f"{path}&resourceVersion={server.version}")
+        listed = ask(server, path + initial)
+
+    assert (quiet.status, quiet.body) == (200, b"")
+    assert listed.body.count(b"BOOKMARK") == listed.body.count(b"initial-events-end") == 1
 
 
 def test_a_watch_ends_cleanly_at_its_timeout(server: ApiServer) -> None:
@@ -324,22 +341,22 @@ def test_a_watch_ends_cleanly_at_its_timeout(server: ApiServer) -> None:
 # ---- several clients -----------------------------------------------------------------------------
 
 
-def test_who_does_not_read_delays_nobody(server: ApiServer) -> None:
+def test_a_client_that_does_not_read_delays_no_others(server: ApiServer) -> None:
     path = f"{ALL}?watch=1&resourceVersion={server.version}"
     with Stream(server, path) as reader, Stream(server, path):
         server.wait_for_watches(2)
         for number in range(200):
             server.create("pods", pod(f"p-{number:03}", note="x" * 50_000))
 
-        assert reader.told_next(200) == [("ADDED", f"p-{number:03}") for number in range(200)]
+        assert reader.next_events(200) == [("ADDED", f"p-{number:03}") for number in range(200)]
 
 
-def test_who_reads_late_gets_everything_in_order(server: ApiServer) -> None:
+def test_a_client_that_reads_late_gets_everything_in_order(server: ApiServer) -> None:
     with Stream(server, f"{ALL}?watch=1&resourceVersion={server.version}") as stream:
         for number in range(200):
             server.create("pods", pod(f"p-{number:03}", note="x" * 50_000))
 
-        assert stream.told_next(200) == [("ADDED", f"p-{number:03}") for number in range(200)]
+        assert stream.next_events(200) == [("ADDED", f"p-{number:03}") for number in range(200)]
 
 
 def test_a_watch_ends_when_its_client_goes(server: ApiServer) -> None:

@@ -1,4 +1,4 @@
-"""What writes do: names, versions, subresources, finalizers, namespaces, definitions, dry runs."""
+"""Writes: names, versions, subresources, finalizers, namespaces, definitions, dry runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def server() -> Iterator[ApiServer]:
         yield started
 
 
-def test_names_are_made_up_where_asked_for(server: ApiServer) -> None:
+def test_names_are_generated_on_request(server: ApiServer) -> None:
     obj = {"metadata": {"generateName": "web-", "namespace": "prod"}}
 
     names = {server.create("pods", obj)["metadata"]["name"] for _ in range(20)}
@@ -51,13 +51,13 @@ def test_each_object_has_a_uid_of_its_own_and_a_generation(server: ApiServer) ->
 
 
 @pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a.", "x" * 254])
-def test_names_that_are_none_are_refused(server: ApiServer, name: str) -> None:
+def test_invalid_names_are_refused(server: ApiServer, name: str) -> None:
     answer = ask(server, PODS, "POST", pod(name))
 
     assert (answer.status, answer.json["reason"]) == (422, "Invalid")
 
 
-def test_a_namespace_must_be_there(server: ApiServer) -> None:
+def test_a_namespace_must_exist(server: ApiServer) -> None:
     obj = {"metadata": {"name": "a"}}
 
     answer = ask(server, "/api/v1/namespaces/other/pods", "POST", obj)
@@ -73,11 +73,11 @@ def test_a_namespace_takes_its_contents_along(server: ApiServer) -> None:
         server.wait_for_watches()
         server.delete("namespaces", "prod")
 
-        assert stream.told() == ("DELETED", "a")
+        assert stream.next_event() == ("DELETED", "a")
     assert server.list("deployments.apps") == []
 
 
-def test_what_the_server_has_written_stays(server: ApiServer) -> None:
+def test_fields_that_the_server_has_written_stay(server: ApiServer) -> None:
     made = server.create("pods", pod("a"))
     mine = {**made["metadata"], "uid": None, "creationTimestamp": "2000-01-01T00:00:00Z"}
 
@@ -112,7 +112,7 @@ def test_finalizers_hold_an_object_until_they_are_gone(server: ApiServer) -> Non
         kind = {"Content-Type": "application/merge-patch+json"}
         ask(server, f"{PODS}/a", "PATCH", patch, kind)
 
-        assert stream.told_next(2) == [("MODIFIED", "a"), ("DELETED", "a")]
+        assert stream.next_events(2) == [("MODIFIED", "a"), ("DELETED", "a")]
     assert "deletionTimestamp" in held["metadata"]
     assert again == held
     assert ask(server, f"{PODS}/a").status == 404
@@ -153,7 +153,7 @@ def test_dry_runs_write_nothing(server: ApiServer) -> None:
     assert server.version == before
 
 
-def test_bodies_that_are_none_of_ours_are_refused(server: ApiServer) -> None:
+def test_foreign_bodies_are_refused(server: ApiServer) -> None:
     wrong_kind = ask(server, PODS, "POST", {"kind": "Node", "metadata": {"name": "a"}})
     wrong_namespace = ask(server, PODS, "POST", {"metadata": {"name": "a", "namespace": "x"}})
     protobuf = {"Content-Type": "application/vnd.kubernetes.protobuf"}
@@ -190,7 +190,7 @@ def test_a_definition_brings_its_resource_in_each_version_that_it_serves(
     assert [row["version"] for row in group["versions"]] == ["v1", "v1beta1"]
 
 
-def test_what_is_loaded_keeps_its_metadata_and_its_version(server: ApiServer) -> None:
+def test_a_loaded_object_keeps_its_metadata_and_its_version(server: ApiServer) -> None:
     metadata = {"name": "a", "namespace": "x", "uid": "u", "resourceVersion": "1000"}
     metadata["managedFields"] = [{"manager": "m"}]  # type: ignore[assignment]
 

@@ -11,8 +11,8 @@ from typing import Any, Self
 
 Play = Callable[[socket.socket], None]
 Answer = bytes | Sequence[bytes] | Play
-"""What is sent: at once, piece by piece, or by a function. Then the connection is closed, unless
-the answer is framed so that the client can see its end and asks again."""
+"""The answer to send: at once, piece by piece, or by a function. Then the connection is closed,
+unless the framing shows the client its end, and the client sends another request."""
 
 DEADLINE = 60.0
 

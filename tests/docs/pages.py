@@ -11,11 +11,15 @@ An API server with the tutorial's objects is where KUBECONFIG leads, but for the
 to start its own; the page is in an empty directory, and what it exports stays for its later blocks.
 Commands that would change the machine (pip, docker, systemctl ...) are noted instead of done; a
 virtual environment that is made is an empty one, so that this one goes on.
+
+The cache of every page is called "web". Here it has the name OURS instead, so that the pages never
+touch a cache of the user, nor each other's.
 """
 
 from __future__ import annotations
 
 import configparser
+import dataclasses
 import os
 import re
 import signal
@@ -26,10 +30,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from shmcache.engine import configuration
+from shmcache.engine import config as configuration
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE = 60.0
+OURS = f"docs-{os.getpid()}"
+"""The name of the pages' cache."""
+_NAMED = re.compile(
+    r"""(--(?:name|cache)[ ]|(?:attach|attached|Writer|lifespan|run|wsgi_app|asgi_app)\("
+    |\bname=")web\b(?!-)|(?<=^name[ ]=[ ]")web\b""",
+    re.VERBOSE | re.MULTILINE,
+)
 NOTED = ("python3", "pip", "docker", "systemctl", "useradd", "sudo", "mount", "sysctl")
 _TOOL = """#!/bin/sh
 echo "{name} $*" >> {place}/.noted
@@ -84,6 +95,7 @@ class World:
 
     def run(self, block: Block) -> None:
         """Does what the block says; an exception names it where it fails."""
+        block = dataclasses.replace(block, text=renamed(block.text))
         named = _FILE.match(block.text)
         if named is not None:
             (self.place / named[1]).write_text(block.text)
@@ -92,7 +104,7 @@ class World:
                 compile(block.text, str(block), "exec")
             case "python":
                 blank = "\n" * (block.line - 1)  # so that tracebacks name the page's lines
-                code = compile(blank + block.text, str(block.page), "exec")
+                code = compile(blank + block.text, str(block.page), "exec", dont_inherit=True)
                 exec(code, self._names)  # noqa: S102
             case "toml":
                 self._configuration(block)
@@ -140,6 +152,11 @@ class World:
         if cache is not None:
             cache.close()
         _end({shell.pid for shell in self._started})
+
+
+def renamed(text: str) -> str:
+    """A block with OURS as the name of the cache, wherever a name of a cache is."""
+    return _NAMED.sub(lambda found: (found[1] or "") + OURS, text)
 
 
 def _end(sessions: set[int]) -> None:

@@ -1,4 +1,4 @@
-"""Invariant tested: whatever README and docs/ show can be done, and does what is said beside it."""
+"""Invariant tested: every command and program in README and docs/ runs and does as described."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from pages import ROOT, Block, World, blocks_of
+from pages import OURS, ROOT, Block, World, blocks_of, renamed
 
-from shmcache.locations import SharedMemory
-from shmcache.segments import PREFIX, Place
+from shmcache.memory.locations import SharedMemory
+from shmcache.memory.segments import PREFIX, Place
 from shmcache.testing import ApiServer
 from shmcache.testing.apiserver.__main__ import load
 
@@ -24,11 +24,11 @@ from shmcache.testing.apiserver.__main__ import load
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+RUN = [page for page in PAGES if blocks_of(page)]
+LINKED = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
-NAME = "web"
-"""Of the cache of every page."""
 ROW = re.compile(r"R-[A-Z]{2}-\d\d")
-LINK = re.compile(r"\]\((?!http)([^)#]+)(#[^)]*)?\)")
+LINK = re.compile(r"\]\((?!http)([^)#]*)(#[^)]*)?\)")
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +59,7 @@ def alone() -> Iterator[None]:
 def world_in(place: Path, monkeypatch: pytest.MonkeyPatch, kubeconfig: str = "") -> Iterator[World]:
     if shutil.which("curl") is None:
         pytest.skip("needs curl: apt install curl")
-    assert [] == SharedMemory().names(PREFIX + NAME), "a cache of this name is in use"
+    assert [] == SharedMemory().names(PREFIX + OURS), "an earlier page left its cache"
     monkeypatch.chdir(place)
     monkeypatch.setattr(sys, "path", [str(place), *sys.path])
     with World(place, kubeconfig) as made:
@@ -67,7 +67,7 @@ def world_in(place: Path, monkeypatch: pytest.MonkeyPatch, kubeconfig: str = "")
             monkeypatch.setenv(name, value)
         monkeypatch.delenv("SHMCACHE_NAME", raising=False)
         yield made
-    Place(NAME).unlink()
+    Place(OURS).unlink()
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def done(page: Path, world: World) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", sorted({*PAGES} - {TUTORIAL}), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", sorted({*RUN} - {TUTORIAL}), ids=lambda page: page.stem)
 def test_a_page_does_what_it_says(page: Path, world: World) -> None:
     done(page, world)
 
@@ -104,11 +104,21 @@ def test_the_tutorial_needs_nothing_but_itself(
         done(TUTORIAL, world)
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *PAGES], ids=str)
-def test_links_lead_somewhere(page: Path) -> None:
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_a_page_and_an_anchor(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
-    for target, _ in LINK.findall(text):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    for target, anchor in LINK.findall(text):
+        file = page.parent / target if target else page
+        assert file.exists(), f"{page.name} links to {target}"
+        if anchor:
+            assert anchor[1:] in anchors(file), f"{page.name} links to {target}{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Those that a page's headings have where it is shown, and those that it sets itself."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
+    return {*plain, *re.findall(r'<a id="([^"]+)"', page.read_text())}
 
 
 def test_each_row_of_behaviour_that_is_cited_is_explained_and_no_other() -> None:
@@ -117,7 +127,37 @@ def test_each_row_of_behaviour_that_is_cited_is_explained_and_no_other() -> None
     cited = {row for file in sources for row in ROW.findall(file.read_text())}
 
     assert sorted(cited) == sorted(re.findall(rf"^\| ({ROW.pattern}) \|", page, re.MULTILINE))
-    assert set(ROW.findall((ROOT / "ARCHITECTURE.md").read_text())) <= cited
+    decisions = (ROOT / "docs" / "decisions").glob("*.md")
+    assert {row for each in decisions for row in ROW.findall(each.read_text())} <= cited
+
+
+PATH = re.compile(r"`((?:csrc|shmcache|tests|benchmarks|docs|deploy|examples)/[\w/.-]+)`")
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_path_of_a_page_exists(page: Path) -> None:
+    assert [] == [path for path in PATH.findall(page.read_text()) if not (ROOT / path).exists()]
+
+
+def test_the_architecture_is_read_in_ten_minutes_and_names_functions_where_they_are() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    stops = re.findall(r"`((?:csrc|shmcache)/[\w/]+\.\w+)` `(\w+)", text)
+
+    assert len(text.splitlines()) <= 250
+    assert len(text.encode()) <= 14 << 10
+    assert len(stops) > 15
+    missing = [
+        stop for stop in stops if not re.search(rf"\b{stop[1]}\b", (ROOT / stop[0]).read_text())
+    ]
+    assert [] == missing
+
+
+def test_the_track_record_names_tests_that_exist() -> None:
+    named = re.findall(r"`(\w+\.(?:py|c|pml))`", (ROOT / "docs" / "track-record.md").read_text())
+    there = {file.name for file in (ROOT / "tests").rglob("*")}
+
+    assert named
+    assert set() == set(named) - there
 
 
 def test_every_page_is_in_the_index() -> None:
@@ -125,6 +165,15 @@ def test_every_page_is_in_the_index() -> None:
     listed = {target for target, _ in LINK.findall(text)}
 
     assert {page.name for page in PAGES} - {"README.md"} <= listed
+
+
+def test_only_names_of_caches_are_replaced() -> None:
+    kept = '{"labels": {"app": "web"}} attach("web-small") curl http://web/ prod/web -l app=web'
+
+    assert kept == renamed(kept)
+    for text in ("--name web ", "--cache web", 'attach("web")', 'hooks("pods", name="web")'):
+        assert OURS in renamed(text)
+    assert f'name = "{OURS}"' == renamed('name = "web"')
 
 
 def test_a_block_of_a_kind_that_nobody_runs_is_refused(world: World) -> None:
@@ -135,33 +184,22 @@ def test_a_block_of_a_kind_that_nobody_runs_is_refused(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_what_the_readme_shows_without_a_fence_works_too(world: World, server: ApiServer) -> None:
-    """The indented blocks: a command, and lines for a program that has a cache."""
+def test_the_indented_blocks_of_the_readme_work_too(world: World) -> None:
+    """A command, and lines for a program that has a cache."""
     text = (ROOT / "README.md").read_text()
     (command,) = re.findall(r"^    (shmcache run .*)$", text, re.MULTILINE)
     program = re.search(
         r"^    cache = shmcache\.attach\(.*?(?=^\S)", text, re.DOTALL | re.MULTILINE
     )
     assert program is not None
-    server.create("customresourcedefinitions.apiextensions.k8s.io", WIDGETS)
     page = ROOT / "README.md"
     lines = re.sub(r"^    ", "", program[0], flags=re.MULTILINE).replace("=...", "=handler")
 
-    world.run(Block("sh", f"{command} --name {NAME} &", page, 1))
-    world.run(Block("python", PROLOGUE + lines.replace('"shmcache"', repr(NAME)), page, 1))
+    world.run(Block("sh", f"{command} --cache {OURS} &", page, 1))
+    world.run(Block("python", PROLOGUE + lines.replace('"shmcache"', repr(OURS)), page, 1))
     world.run(Block("python", "cache.close()", page, 1))
 
 
-WIDGETS = {
-    "metadata": {"name": "widgets.example.com"},
-    "spec": {
-        "group": "example.com",
-        "names": {"plural": "widgets", "kind": "Widget"},
-        "scope": "Namespaced",
-        "versions": [{"name": "v1", "served": True, "storage": True,
-                      "schema": {"openAPIV3Schema": {"type": "object"}}}],
-    },
-}  # fmt: skip
 PROLOGUE = """
 import shmcache
 def handler(*_): pass

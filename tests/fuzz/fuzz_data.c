@@ -1,19 +1,23 @@
 /*
- * Whatever stands in DATA when a reader attaches, or a writer wants to go on with it: every way of
+ * With any DATA when a reader attaches, or when a writer wants to continue in it, every way of
  * reading ends, with an answer or an error, and reads nothing outside. AddressSanitizer sees the
  * one, libFuzzer's -timeout the other.
  *
  * The input is a list of changes to the image of a small cache that was whole: a word is set, or
- * changed by one bit or by little, or becomes a copy of another (cycles, two parents). The first byte
- * says what is done then: it is read in every way the core has (look-ups, scans of all trees, records,
- * differences, deltas, the survey; by pins and by the quick way), or taken over, written and verified.
+ * changed by one bit or by little, or becomes a copy of another (cycles, two parents). The first
+ * byte chooses what follows: the image is read in every way the core has (look-ups, scans of all
+ * trees, records, differences, deltas, the survey; by pins and by the quick way), or taken over,
+ * written and verified; and whether the changes are made before that, or one after the other while
+ * it is read.
  */
 #include "core_fixture.h"
-#include "tree.h"
+#include "trees/tree.h"
 
 #define KEYS 40u
 #define NODES 20000u /* of values, to walk: a few blocks may expand without end */
 #define TAKEOVER 1u
+#define WHILE_READ 2u
+#define SUPER_WORDS 512u /* where half of the changes go that are made while DATA is read */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -68,6 +72,8 @@ static uint8_t *place_of(const uint8_t *data)
     uint16_t at;
 
     memcpy(&at, data, 2);
+    if (at & 0x8000u) /* the superblock is small, and its words matter most */
+        return changed + at % SUPER_WORDS * 8;
     return changed + at % (image_size / 8) * 8;
 }
 
@@ -107,7 +113,21 @@ static size_t change(const uint8_t *data, size_t size)
     return 12;
 }
 
-/* The image again, where a read changed nothing but what we did. */
+/* The changes that are left, one at every few steps of the reader. */
+static const uint8_t *next_change;
+static size_t changes_left; /* bytes */
+static unsigned steps;
+
+static void step(void)
+{
+    if (changes_left < 12 || ++steps % 8 != 0)
+        return;
+    const size_t used = change(next_change, changes_left);
+    next_change += used;
+    changes_left -= used;
+}
+
+/* Restores the image; reading changed nothing else in it. */
 static void change_back(const uint8_t *data, size_t size)
 {
     for (size_t at = 0; at + 12 <= size; at += 12)
@@ -125,6 +145,7 @@ static void walk_value(const struct shmc_span *span, shmc_word word, unsigned de
     uint64_t kind, bits;
     uint8_t bytes[256];
 
+    step();
     if (depth > 64 || *budget == 0)
         return;
     --*budget;
@@ -171,6 +192,7 @@ static void look_up(const struct shmc_reader *reader, const struct shmc_record *
     shmc_word value;
 
     for (unsigned i = 0; i < KEYS; i += 3) {
+        step();
         const int length = snprintf(key, sizeof key, "namespace-%u/pod-%u", i % 3, i);
         const uint8_t *bytes = (const uint8_t *)key;
         if (shmc_tree_find(&reader->span, &shmc_primary, record->primary, bytes, (size_t)length,
@@ -252,6 +274,14 @@ static void read_all(struct shmc_segment *data)
 
     if (shmc_reader_create(data, NULL, &reader) != SHMC_OK)
         return;
+    for (unsigned i = 0; i < 40 * 8; i++) { /* words that are checked once, and then change */
+        struct shmc_pinned again;
+        step();
+        if (shmc_pin(reader, &again) != SHMC_OK)
+            continue;
+        (void)shmc_ring_take(reader, &again, again.tail, deltas, 16, &count);
+        shmc_unpin(reader, &again);
+    }
     if (shmc_pin(reader, &at) == SHMC_OK) {
         for (uint64_t id = 0; id < 3; id++)
             read_record(reader, &at, id);
@@ -298,7 +328,7 @@ static void write_on(struct core *core)
     }
 }
 
-/* What passes verification can be written. */
+/* A segment that passes verification can be written. */
 static void take_over(struct shmc_segment *data)
 {
     const struct shmc_writer_settings settings = {
@@ -323,7 +353,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         make_image();
     if (size == 0)
         return 0;
-    for (size_t at = 1, used = 0; at < size; at += used)
+    changes_left = 0;
+    for (size_t at = 1, used = 0; at < size && !(data[0] & WHILE_READ); at += used)
         used = change(data + at, size - at);
     struct shmc_segment segment = {.base = changed, .max_size = image_size,
                                    .file_size = image_size, .fd = -1, .writable = 1};
@@ -331,6 +362,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         take_over(&segment);
         memcpy(changed, image, image_size);
     } else {
+        next_change = data + 1;
+        changes_left = data[0] & WHILE_READ ? size - 1 : 0;
+        steps = 0;
         read_all(&segment);
         change_back(data + 1, size - 1);
     }

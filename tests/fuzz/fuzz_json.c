@@ -1,5 +1,5 @@
 /*
- * Any two texts, the second read beside the first (they are divided by the first NUL): the
+ * Any two texts, the second read next to the first (the first NUL divides them): the
  * properties of json_properties.h hold, and the core's invariants after that.
  */
 #include "json_properties.h"

@@ -1,17 +1,20 @@
 /*
- * Whatever anybody writes into a queue's file, or however short he makes it, while two workers add,
- * take and finish keys: no call crashes, reads outside or goes on for ever; until the first such word
+ * With any write into a queue's file, and any truncation of it, while two workers add, take and
+ * finish keys: no call crashes, reads outside or runs for ever; until the first such word
  * no key is with both; and when it is over a rebuild makes a queue of it again, as far as there is
  * room: a key that is added is handed out.
  *
- * The input is a row of steps of eleven bytes: what is done by whom, and an offset and a value.
+ * The input is a row of steps of eleven bytes: an action, the worker that does it, an offset and a
+ * value.
  */
-#include "../c/queue_fixture.h"
+#include "queue_fixture.h"
 
-#define SLOTS 64u
+#define SLOTS 256u /* two levels of the index, and fewer tickets */
+#define RING 64u
 #define SEATS 3u
 #define WORKERS 2u
-#define KEYS 12u
+#define KEYS 160u
+#define CROWD 80u
 #define STEP 11u
 #define ROUNDS 4u
 
@@ -20,6 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static struct pool pool;
 static uint8_t *fresh; /* the file as it was made */
 static size_t fresh_size;
+static uint64_t backed;
 static struct worker {
     struct shmc_queue *queue;
     struct shmc_taken taken;
@@ -30,16 +34,20 @@ static bool spoilt;
 static void begin(void)
 {
     if (fresh == NULL) {
-        pool_create(&pool, SLOTS, SEATS);
+        pool_create_small(&pool, SLOTS, RING, SEATS);
         fresh_size = pool.file.max_size;
-        fresh = malloc(fresh_size);
+        CHECK(shmc_queue_size(SLOTS, RING, SEATS, &backed) == fresh_size);
+        fresh = malloc(backed);
         CHECK(fresh != NULL);
-        memcpy(fresh, pool.file.base, fresh_size);
+        memcpy(fresh, pool.file.base, backed);
     }
+    CHECK_EQUAL(0, ftruncate(pool.file.fd, 0)); /* holes again */
     CHECK_EQUAL(0, ftruncate(pool.file.fd, (off_t)fresh_size));
-    memcpy(pool.file.base, fresh, fresh_size);
-    for (unsigned i = 0; i < WORKERS; i++)
+    memcpy(pool.file.base, fresh, backed);
+    for (unsigned i = 0; i < WORKERS; i++) {
         workers[i] = (struct worker){.queue = pool_join(&pool)};
+        workers[i].queue->keep = RING; /* idle keys go, with their memory */
+    }
     spoilt = false;
 }
 
@@ -100,6 +108,16 @@ static void add(struct worker *worker, const uint8_t *step)
     }
 }
 
+/* More than a step and a ring have room for. */
+static void add_crowd(struct worker *worker, const uint8_t *step)
+{
+    for (unsigned i = 0; i < CROWD; i++) {
+        char key[SHMC_QUEUE_KEY_MAX + 1];
+        const size_t length = name_key((step[1] + i) % KEYS, key);
+        (void)shmc_queue_add(worker->queue, (const uint8_t *)key, length, (int8_t)step[2] % 2);
+    }
+}
+
 static void scribble(const uint8_t *step)
 {
     uint16_t at;
@@ -149,10 +167,9 @@ static void come_back(void)
         finish(&workers[i]);
     shmc_store_racy(&queue->header->corrupt, 1);
     shmc_store_racy(&queue->header->swept_ns, 0);
-    shmc_store_racy(&queue->header->shutdown, 0); /* 1 and 2 are what anybody may ask for */
     shmc_queue_sweep(queue, shmc_monotonic_ns());
     if (shmc_queue_add(queue, key, 10, 100) != SHMC_OK)
-        return; /* every slot is held, by words that say so */
+        return; /* every slot is held, by its word */
     for (unsigned round = 0; round < ROUNDS; round++) {
         for (unsigned i = 0; i < 2 * SLOTS; i++) {
             take(&workers[0]);
@@ -175,6 +192,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
         switch (step[0] % 8) {
         case 0:
+            if (step[3] < 32) {
+                add_crowd(worker, step);
+                break;
+            } /* fall through */
         case 1:
             add(worker, step);
             break;

@@ -1,9 +1,9 @@
 /*
- * Whatever anybody writes into SEATS at any time: the writer publishes, reclaims and tends on, its
- * tables stay whole, and no reader accepts a value that is not what its generation holds.
+ * With any write into SEATS at any time, the writer publishes, reclaims and tends on, its
+ * tables stay whole, and no reader accepts a value that its generation does not hold.
  *
- * The input is a row of steps of eleven bytes: what is done, and an offset and a value where SEATS is
- * written to.
+ * The input is a row of steps of eleven bytes: an action, and an offset and a value for writes
+ * into SEATS.
  */
 #include "core_fixture.h"
 
@@ -45,7 +45,7 @@ static bool says(const struct held *view)
            shmc_integer_word((int64_t)view->number);
 }
 
-/* G2: what counts is true. */
+/* G2: a valid value is correct. */
 static void look(void)
 {
     for (unsigned i = 0; i < held_count; i++) {

@@ -1,8 +1,7 @@
-"""Invariants tested: G11, G13, G15 to G18, on feeds that stop anywhere, fall out of the window, and
+"""Invariants tested: G11, G13, G15 to G18, on feeds that stop anywhere, fall behind the window, and
 see objects deleted, re-created, relabelled and replaced in between.
 
-Whatever happens, what a feed was told is a legal history of each key, and ends at the cache's
-state.
+The events of a feed are always a legal history of each key, and end at the cache's state.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from typing import Any
 import pytest
 
 import shmcache
-from shmcache.feed import ADD, DELETE, UPDATE, Feed
-from shmcache.known import KnownResources
-from shmcache.registering import selecting
-from shmcache.sharding import bounds, shard_hash
-from shmcache.tombstone import Tombstone
+from shmcache.handlers.delivered import KnownResources
+from shmcache.handlers.feed import ADD, DELETE, UPDATE, Feed
+from shmcache.handlers.registering import selecting
+from shmcache.handlers.tombstone import Tombstone
+from shmcache.reader.sharding import bounds, shard_hash
 
 STEPS = 40 * int(os.environ.get("SHMCACHE_EXAMPLES") or 40)
 KEYS = [f"{namespace}/{name}" for namespace in ("one", "two") for name in "abcdefghijklmnop"]
 
 
-class Told:
-    """A feed, and what is known by who believes it."""
+class Replica:
+    """A feed, and the state that its events lead to."""
 
     def __init__(self, maps: KnownResources, rng: random.Random) -> None:
         self.labels = rng.choice([None, None, "x=1", "x in (1,2)"])
@@ -48,7 +47,7 @@ class Told:
         )
 
     def take(self, limit: int | None) -> None:
-        """Deals with `limit` events, or all there are; what is shown then counts as not told."""
+        """Handles `limit` events, or all of them; the next one is not delivered yet."""
         stream = self.feed.drain()
         for number, event in enumerate(stream):
             if number == limit:
@@ -71,7 +70,7 @@ class Told:
             uid, version = self.objects[key]
             assert uid == now[0] == before[0], f"{key} changed its uid in an update"
             assert isinstance(old, Tombstone) or version == before[1]
-            assert version != now[1], f"{key} is told a second time"
+            assert version != now[1], f"{key} is delivered a second time"
             self.objects[key] = now
         else:
             assert DELETE == kind
@@ -91,7 +90,7 @@ def _identity(obj: Any) -> tuple[str, str]:
 
 
 class World:
-    """The writer, and the truth."""
+    """The writer, and the true state."""
 
     def __init__(self, writer: shmcache.Writer, rng: random.Random) -> None:
         self.writer = writer
@@ -136,7 +135,7 @@ class World:
 
 @pytest.fixture
 def world(name: str, rng: random.Random) -> Iterator[World]:
-    """A ring so small that whoever rests for a moment has fallen out of it."""
+    """A ring so small that a feed that rests for a moment falls behind it."""
     with shmcache.Writer(name, ["nodes", "pods"], arena_max="64MiB", ring_slots=32) as writer:
         yield World(writer, rng)
         writer.check()
@@ -148,14 +147,14 @@ def test_g13_feeds_that_stop_anywhere_end_at_the_caches_state(
 ) -> None:
     with shmcache.attach(world.writer.name) as cache:
         maps = KnownResources(cache)
-        feeds: list[Told] = []
+        feeds: list[Replica] = []
         for _ in range(STEPS):
             for _ in range(rng.choice([0, 1, 3, 40])):
                 world.change()
             if rng.random() < 0.1:
                 world.replace()
             if len(feeds) < 24 and rng.random() < 0.2:
-                feeds.append(Told(maps, rng))
+                feeds.append(Replica(maps, rng))
             if feeds and rng.random() < 0.05:
                 feeds.pop(rng.randrange(len(feeds))).feed.close()
                 maps.drop_empty()
@@ -167,7 +166,7 @@ def test_g13_feeds_that_stop_anywhere_end_at_the_caches_state(
         for told in feeds:
             told.settle(world.state)
         assert any(told.feed.lapses for told in feeds)
-        for told in feeds:  # all are at the head: what ended is not needed by anybody
+        for told in feeds:  # all are at the head: no reader needs the ended instances
             told.feed.known._trim(told.feed.position)
             assert 0 == told.feed.known.map.ended
             assert len(world.state) == len(told.feed.known.map)

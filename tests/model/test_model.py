@@ -1,8 +1,8 @@
 """Invariant tested: after any sequence of changes every reader, in this process or another, sees
-exactly what plain dicts that were told the same hold, and can rebuild it from the deltas (G1, G4,
-G5, G6).
+exactly the content of plain dicts with the same changes, and can rebuild it from the deltas (G1,
+G4, G5, G6).
 
-SEED= repeats a run, SHMCACHE_EXAMPLES= asks for more sequences than the few of every day.
+SEED= repeats a run, SHMCACHE_EXAMPLES= requests more sequences than the few of every day.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from witness import OtherProcess, Seen, Witness, change_of, see
 
 import shmcache
 from shmcache.errors import ShmCacheError, StaleObjectError, UnsupportedValue
-from shmcache.staging import Staged
+from shmcache.writer.staging import Staged
 
 EXAMPLES = int(os.environ.get("SHMCACHE_EXAMPLES") or 40)
 STEPS = 80
@@ -44,7 +44,7 @@ INDICES: dict[str, dict[str, str | None]] = {
     "nodes": {"zone": "zone", "lucky": None},
 }
 
-# ---- what objects and changes look like ---------------------------------------------------------
+# ---- the form of objects and changes ------------------------------------------------------------
 
 WORDS = ["", "a", "b", "node-1", "node-10", "é", "𝄞", "\0", "a\0", "a\0b", "\1", "a\1b", "x" * 90]
 KEYS = [
@@ -85,7 +85,7 @@ choices = st.lists(st.integers(0, 9), min_size=1, max_size=5)
 
 @dataclass(frozen=True)
 class Op:
-    """One change of one resource: a method of the machine and what it is given."""
+    """One change of one resource: a method of the machine and its arguments."""
 
     method: str
     name: str
@@ -144,7 +144,7 @@ def mutated(value: Any, path: list[int], leaf: Any) -> Any:
 
 
 class Lucky:
-    """An index function that answers as it likes, and remembers what it said."""
+    """An index function with random answers, which it remembers."""
 
     def __init__(self, number: int) -> None:
         self._rng = random.Random(number)
@@ -171,7 +171,7 @@ class Lucky:
 
 
 class Follower:
-    """Rebuilds the state from deltas alone; takes the difference where it is told to."""
+    """Rebuilds the state from deltas alone; takes the difference after a lapse."""
 
     def __init__(self, twin: Twin, ask: Any) -> None:
         self.twin = twin
@@ -182,11 +182,11 @@ class Follower:
     def take(self, count: int, tail: int) -> None:
         answer = self.ask("take", count)
         if self.position < tail:
-            assert answer == self.twin.head, "it must be told that it was lapped"
+            assert answer == self.twin.head, "a lapped cursor must report the head"
             happened["lapped"] += 1
             self.resynchronise(answer)
             return
-        assert isinstance(answer, list), "lapped inside of the window"
+        assert isinstance(answer, list), "lapped inside the window"
         assert answer == self.twin.log[self.position : self.position + count]
         self.position += len(answer)
         for change in answer:
@@ -225,7 +225,7 @@ class Follower:
 
 @dataclass
 class Kept:
-    """A snapshot and deltas that are looked at again much later."""
+    """A snapshot and deltas that are checked again much later."""
 
     snapshot: shmcache.Snapshot
     seen: Seen
@@ -236,7 +236,7 @@ class Kept:
 other_process: OtherProcess
 numbers = iter(range(1_000_000))
 happened: Counter[str] = Counter()
-"""What a run must have met with, or it proved nothing."""
+"""Events that must happen in a run, or it proved nothing."""
 
 
 # ---- the machine --------------------------------------------------------------------------------
@@ -308,19 +308,19 @@ class Machine(RuleBasedStateMachine):
         self.functions[name].append(made)
         return made
 
-    # ---- changes: each is told to the writer and to the model -----------------------------------
+    # ---- changes: the writer and the model receive each -----------------------------------------
 
     def perform(self, change: Op) -> None:
         if change.name in self.twin.resources or change.method == "add_resource":
             getattr(self, "do_" + change.method)(change.name, *change.arguments)
 
     def emitted(self, name: str, count: int) -> list[Any]:
-        """What the index functions said about the last `count` objects."""
+        """The answers of the index functions for the last `count` objects."""
         said = [lucky.said[len(lucky.said) - count :] for lucky in self.functions[name]]
         return [tuple(each[n] for each in said) for n in range(count)]
 
-    def told(self, name: str, items: list[tuple[str, Any, str | None]]) -> int:
-        """The model is told of puts that the writer just did; how many changed something."""
+    def model_puts(self, name: str, items: list[tuple[str, Any, str | None]]) -> int:
+        """Repeats the writer's latest puts in the model; returns how many changed something."""
         emitted = self.emitted(name, len(items))
         changed = [
             self.twin.put(name, key, obj, version, said)
@@ -331,7 +331,7 @@ class Machine(RuleBasedStateMachine):
 
     def do_put(self, name: str, key: str, obj: Any, version: str | None) -> None:
         changed = self.writer.put(name, key, obj, version)
-        assert changed == bool(self.told(name, [(key, obj, version)]))
+        assert changed == bool(self.model_puts(name, [(key, obj, version)]))
 
     def do_mutate(self, name: str, path: list[int], leaf: Any, version: str | None) -> None:
         known = self.twin.resources[name].entries
@@ -348,7 +348,7 @@ class Machine(RuleBasedStateMachine):
 
     def do_put_many(self, name: str, items: list[Any]) -> None:
         changed = self.writer.put_many(name, iter(items))
-        assert changed == self.told(name, items)
+        assert changed == self.model_puts(name, items)
 
     def as_kubernetes(self, items: list[Any]) -> list[Any]:
         """The same items as objects that carry their key and version."""
@@ -364,7 +364,7 @@ class Machine(RuleBasedStateMachine):
     def do_apply(self, name: str, items: list[Any]) -> None:
         items = self.as_kubernetes(items)
         changed = self.writer.apply(name, [obj for _, obj, _ in items])
-        assert changed == self.told(name, items)
+        assert changed == self.model_puts(name, items)
 
     def do_bulk(self, name: str, start: int, count: int, step: int) -> None:
         self.do_put_many(
@@ -407,13 +407,13 @@ class Machine(RuleBasedStateMachine):
         resource = self.twin.resources[name]
         function, index = Lucky(next(self.lucky_numbers)), f"added-{len(resource.indices)}"
         if self.batching:
-            with pytest.raises(ShmCacheError, match="cannot come in a batch"):
+            with pytest.raises(ShmCacheError, match="cannot come inside a batch"):
                 self.writer.add_index(name, index, function)
         elif len(resource.indices) < 8:
             self.writer.add_index(name, index, function)
             self.functions[name].append(function)
             resource.indices[index] = None
-            there = sorted(resource.entries)  # each function is asked again about all of them
+            there = sorted(resource.entries)  # each function runs again for all of them
             for key, said in zip(there, self.emitted(name, len(there)), strict=True):
                 resource.entries[key] = resource.entries[key]._replace(emitted=said)
             self.touched = True
@@ -459,7 +459,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(change=ops)
     def another(self, change: Op) -> None:
-        """Changes are what most steps should be."""
+        """Changes are to be most of the steps."""
         self.one(change)
 
     @rule(change=ops)
@@ -566,7 +566,7 @@ class Machine(RuleBasedStateMachine):
 
     @property
     def tail(self) -> int:
-        """Where the window starts: where the model says, unless it is bounded by bytes."""
+        """The start of the window: as in the model, unless it is bounded by bytes."""
         tail = self.witness.cache._reader.root().tail
         if self.exact_tail:
             assert self.twin.tail == tail
@@ -673,7 +673,7 @@ class Machine(RuleBasedStateMachine):
                 later[:limit] if limit else later
             )
 
-    # ---- what must hold after each step ---------------------------------------------------------
+    # ---- invariants after each step -------------------------------------------------------------
 
     def expected(self) -> Seen:
         twin = self.twin
@@ -694,7 +694,7 @@ class Machine(RuleBasedStateMachine):
 
 
 class _Doomed(Exception):
-    """A call inside the batch failed half-way: the batch cannot go on."""
+    """A call inside the batch failed half-way: the batch cannot continue."""
 
 
 def within(text: str, bounds: dict[str, str], prefix: str | None) -> bool:

@@ -1,7 +1,7 @@
-"""Invariant tested: JSON text comes out of the cache exactly as orjson reads it, and what orjson
-refuses is refused alone, whatever stood under the key before (G3).
+"""Invariant tested: JSON text comes out of the cache exactly as orjson reads it, and text that
+orjson refuses is refused alone, whatever value the key had before (G3).
 
-SEED= repeats a run, SHMCACHE_EXAMPLES= asks for more examples.
+SEED= repeats a run, SHMCACHE_EXAMPLES= requests more examples.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def item(raw: bytes, key: str = "a", kind: str = "MODIFIED", version: str | None
 
 @pytest.fixture
 def store(name: str, caplog: pytest.LogCaptureFixture) -> Iterator[Store]:
-    """Stores text under one key, and gives what can then be read; REFUSED if it was."""
+    """Stores text under one key, and returns the value read back; REFUSED if it was."""
     caplog.set_level(logging.CRITICAL)
     things = Resource("things", keep_managed_fields=True)
     with shmcache.Writer(name, [things], arena_max="2GiB") as writer, shmcache.attach(name) as at:
@@ -72,11 +72,11 @@ def check(store: Store, raw: bytes) -> Any:
     return right
 
 
-# ---- text of any shape --------------------------------------------------------------------------
+# ---- text of any shape ---------------------------------------------------------------------------
 
 
 def spell(value: Any, numbers: random.Random) -> str:
-    """One of the many texts that mean a value."""
+    """One of the many texts for a value."""
 
     def space() -> str:
         return numbers.choice(["", "", "", " ", "\n\t", "  \r"])
@@ -120,7 +120,7 @@ objects = st.dictionaries(st.text(st.sampled_from('abé"\\\n'), max_size=10), va
 def test_every_spelling_is_read_as_orjson_reads_it(
     store: Store, obj: Any, numbers: random.Random
 ) -> None:
-    """Beside what stood there before, which is nearly the same, and beside something else."""
+    """Next to the version before, which is nearly the same, and next to something else."""
     for _ in range(4):
         check(store, spell(obj, numbers).encode())
         obj = changed(obj, numbers)
@@ -134,7 +134,7 @@ BYTES = [b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"0", b"-", b".", b"e"
 @seed(SEED)
 @hypothesis
 @given(obj=objects, numbers=randoms)
-def test_what_orjson_refuses_is_refused_and_leaves_what_was_there(
+def test_text_that_orjson_refuses_is_refused_and_changes_nothing(
     store: Store, obj: Any, numbers: random.Random
 ) -> None:
     for _ in range(8):
@@ -170,11 +170,11 @@ def test_strings_are_utf8_or_refused(store: Store, body: bytes) -> None:
     check(store, b'{"' + body + b'":"0123456789abcdef' + body + b'"}')
 
 
-# ---- numbers ------------------------------------------------------------------------------------
+# ---- numbers -------------------------------------------------------------------------------------
 
 
 def check_numbers(store: Store, texts: list[str]) -> None:
-    """Together, and if that is refused one by one."""
+    """All together, and if they are refused, one by one."""
     if check(store, ('{"all":[' + ",".join(texts) + "]}").encode()) is REFUSED:
         for text in texts:
             check(store, f'{{"x":{text}}}'.encode())
@@ -206,7 +206,7 @@ def test_numbers_at_every_edge(store: Store) -> None:
     "text", ["01", "-01", "00", "1.", ".5", "+1", "-", "1e", "1e+", "1.e5", "0x1", "1_0", "1,",
              "- 1", "1 2", "NaN", "-Infinity", "Infinity", "1e5.5", "--1", "1.5.5", "١"],
 )  # fmt: skip
-def test_what_is_no_number_is_refused(store: Store, text: str) -> None:
+def test_an_invalid_number_is_refused(store: Store, text: str) -> None:
     assert check(store, f'{{"x":{text}}}'.encode()) is REFUSED
 
 
@@ -231,10 +231,10 @@ def halfway(value: float) -> str:
     return f"{top * 5**shift}e-{shift}"
 
 
-def test_halfway_between_two_doubles_and_a_hair_beside_it(store: Store, rng: random.Random) -> None:
-    """The even one; the upper one if a digit, however far behind, is not 0.
+def test_halfway_between_two_doubles_and_a_hair_off(store: Store, rng: random.Random) -> None:
+    """The even one; the upper one if any later digit, however far, is not 0.
 
-    Of more than 768 digits orjson does not see all; there the nearest double is right, as Python's
+    orjson does not see all of more than 768 digits; there the nearest double is right, as Python's
     own conversion finds it.
     """
     some = [5e-324, 2.2250738585072014e-308, 1.0, 9007199254740993.0, 1e22, 1e23, 0.1, 1e300]
@@ -276,8 +276,9 @@ def test_escapes_and_surrogates(store: Store) -> None:
             assert check(store, raw.encode()) is REFUSED
 
 
-def test_strings_of_every_length_beside_others_of_the_same(store: Store) -> None:
-    """Compared in words of eight bytes, or sixteen: what differs is found at each place."""
+def test_strings_of_every_length_next_to_others_of_the_same(store: Store) -> None:
+    """Strings are compared in words of eight bytes, or sixteen: a difference is found at each
+    place."""
     for length in [*range(40), 63, 64, 65, 127, 128, 129]:
         text = "x" * length
         check(store, f'{{"a":"{text}","{text}":1}}'.encode())
@@ -289,8 +290,8 @@ def test_strings_of_every_length_beside_others_of_the_same(store: Store) -> None
 
 
 @pytest.mark.parametrize("inner", ['"', "\\", "\x01", "é", "\x7f"], ids=ascii)
-def test_what_is_escaped_is_not_taken_for_what_is_stored(store: Store, inner: str) -> None:
-    """The stored bytes and the text's may be the same without meaning the same."""
+def test_an_escaped_text_is_not_taken_for_the_stored_one(store: Store, inner: str) -> None:
+    """The stored bytes and the text's may be equal with different meanings."""
     for padding in ("", "abc", "0123456789abcdef"):
         text = padding + inner + padding
         raw = orjson.dumps({text: text})
@@ -299,7 +300,7 @@ def test_what_is_escaped_is_not_taken_for_what_is_stored(store: Store, inner: st
         check(store, f'{{"{text}":"{text}"}}'.encode())
 
 
-def test_of_a_repeated_key_the_first_place_and_the_last_value_stay(store: Store) -> None:
+def test_a_repeated_key_keeps_its_first_place_and_its_last_value(store: Store) -> None:
     for raw in (
         b'{"a":1,"b":2,"a":3}',
         b'{"a":1,"b":2}',
@@ -332,7 +333,7 @@ def test_depth_is_that_of_orjson(store: Store, brackets: tuple[str, str], inside
 
 
 def check_same_refusal(store: Store, raw: bytes) -> None:
-    """Of what is too deep to be compared by recursion."""
+    """For values too deep to be compared by recursion."""
     right, found = wanted(raw), store(raw)
     assert (right is REFUSED) == (found is REFUSED)
     while isinstance(right, dict | list) and right:
@@ -354,7 +355,7 @@ def test_every_plane_of_unicode(store: Store) -> None:
     check(store, orjson.dumps(dict.fromkeys(CHARACTERS, CHARACTERS)))
 
 
-# ---- what a real server said ---------------------------------------------------------------------
+# ---- answers of a real server --------------------------------------------------------------------
 
 
 def test_recorded_pods_come_out_as_orjson_reads_them(name: str) -> None:

@@ -1,8 +1,8 @@
 """Invariant tested: whatever a server does, the cache is always one of its true states, its version
-never goes back but at a rewind that was told, requests never come in a loop, and once the server
-behaves the cache is the server's state (G21, G22).
+never goes back except at a reported rewind, requests never loop, and once the server behaves the
+cache equals the server's state (G21, G22).
 
-SEED= repeats a run, SHMCACHE_EXAMPLES= asks for more sequences than the few of every day.
+SEED= repeats a run, SHMCACHE_EXAMPLES= requests more sequences than the few of every day.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from hypothesis.stateful import (
 
 from shmcache import states
 from shmcache.protocol.items import Item
-from shmcache.reflector import ReflectorSettings
-from shmcache.source.base import Failure, FailureKind
+from shmcache.reflector.machine import ReflectorSettings
+from shmcache.source.base import FailureKind, SourceFailure
 from shmcache.testing import Driver, FakeSource, Request, statuses
 
 EXAMPLES = int(os.environ.get("SHMCACHE_EXAMPLES") or 60)
@@ -58,15 +58,15 @@ FAILURES = [
     statuses.refused(),
     statuses.reset(),
     statuses.hung_up(),
-    Failure(FailureKind.SILENT, "no byte"),
-    Failure(FailureKind.GARBAGE, "no list"),
+    SourceFailure(FailureKind.SILENT, "no byte"),
+    SourceFailure(FailureKind.GARBAGE, "no list"),
 ]
 
 happened: Counter[str] = Counter()
 
 
 def runs(requests: list[Request]) -> Iterator[int]:
-    """How many requests followed each other without half a second between; a list counts once."""
+    """The longest row of requests with less than half a second in between; a list counts once."""
     length, last = 0, float("-inf")
     for request in requests:
         if request.options.continue_token:
@@ -109,29 +109,29 @@ class Machine(RuleBasedStateMachine):
             kind="Pod",
         )
         self.rng = random.Random(luck)
-        self.lost = False  # something happened that no client can know without a list
+        self.lost = False  # a change that no client can know without a list
         self.past: list[Driver] = []
         self.driver = Driver(self.source, self.settings, self.rng)
 
-    # ---- what happens ----------------------------------------------------------------------------
+    # ---- the steps -------------------------------------------------------------------------------
 
     def _before_change(self) -> None:
-        """A server that went back, and on beyond our version before we look, hides that it did."""
+        """A server that went back and passed our version before our next request hides it."""
         version = self.driver.machine.version
         if version and int(version) > self.source.version:
             self.lost = True
 
-    @rule(name=st.sampled_from("abcdefgh"), gone=st.booleans(), told=st.integers(0, 9))
-    def change(self, name: str, *, gone: bool, told: int) -> None:
+    @rule(name=st.sampled_from("abcdefgh"), gone=st.booleans(), heard=st.integers(0, 9))
+    def change(self, name: str, *, gone: bool, heard: int) -> None:
         self._before_change()
-        self.lost = self.lost or told == 0
+        self.lost = self.lost or heard == 0
         obj = {"metadata": {"namespace": "prod", "name": name}, "at": self.source.version}
         if f"prod/{name}" not in self.source.objects:
-            self.source.create(obj, announced=told > 0)
+            self.source.create(obj, announced=heard > 0)
         elif gone:
-            self.source.delete(f"prod/{name}", announced=told > 0)
+            self.source.delete(f"prod/{name}", announced=heard > 0)
         else:
-            self.source.update(obj, announced=told > 0)
+            self.source.update(obj, announced=heard > 0)
 
     @rule(times=st.integers(1, 3))
     def others_change(self, times: int) -> None:
@@ -148,7 +148,7 @@ class Machine(RuleBasedStateMachine):
         times=st.integers(1, 6),
         after=st.integers(0, 2),
     )
-    def requests_fail(self, failure: Failure, on: str, times: int, after: int) -> None:
+    def requests_fail(self, failure: SourceFailure, on: str, times: int, after: int) -> None:
         self.source.refuse(failure, on=on, times=times, after=after)
 
     @precondition(lambda self: self.source.watches)
@@ -170,7 +170,7 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.source.watches)
     @rule(failure=st.sampled_from(INSIDE))
-    def watch_says_error(self, failure: Failure) -> None:
+    def watch_says_error(self, failure: SourceFailure) -> None:
         self.source.watches[0].end_with(failure)
 
     @precondition(lambda self: self.source.watches)
@@ -223,7 +223,7 @@ class Machine(RuleBasedStateMachine):
             content=self.driver.content,
         )
 
-    # ---- what always holds -----------------------------------------------------------------------
+    # ---- the invariants --------------------------------------------------------------------------
 
     @invariant()
     def versions_go_back_only_at_rewinds(self) -> None:
@@ -232,7 +232,7 @@ class Machine(RuleBasedStateMachine):
             back = sum(b < a for a, b in pairwise(versions))
             rewinds = driver.machine.counts.rewinds
             happened["rewind"] += rewinds > 0
-            assert back <= rewinds <= back + 1  # one may be from what the life before had seen
+            assert back <= rewinds <= back + 1  # one may be from a version of the life before
 
     @invariant()
     def requests_come_in_no_loop(self) -> None:
@@ -261,7 +261,7 @@ class Machine(RuleBasedStateMachine):
         return at
 
     def teardown(self) -> None:
-        """At last the server behaves: the cache is what the server has."""
+        """At last the server behaves: the cache reaches the server's state."""
         if not hasattr(self, "driver"):
             return
         source = self.source
@@ -287,12 +287,12 @@ MET = (
     "close", "cut", "end", "kill", "babble", "forgot", "went back", "restarted", "rewind",
     "stream", "page", "compared", "settled",
 )  # fmt: skip
-"""What must have happened, for a run to prove anything."""
+"""Events that a run must have met to prove anything."""
 TURNS = 5
-"""So often other sequences are tried, where one of it has not."""
+"""Other sequences are tried so often if one of these events has not happened."""
 
 
-def test_the_cache_is_the_servers_state_whatever_the_server_does() -> None:
+def test_the_cache_reaches_the_servers_state_whatever_the_server_does() -> None:
     happened.clear()
     for turn in range(TURNS):
         run_state_machine_as_test(

@@ -1,7 +1,7 @@
 """Invariant tested: whatever orjson decodes comes back exactly, by every way out of the cache, or
 is refused with a clear error (G3).
 
-SEED= repeats a run, SHMCACHE_EXAMPLES= asks for more examples. Recorded answers of a real API
+SEED= repeats a run, SHMCACHE_EXAMPLES= requests more examples. Recorded answers of a real API
 server are read from the directory SHMCACHE_TRACES, or tests/conformance/traces.
 """
 
@@ -48,7 +48,7 @@ Roundtrip = Callable[[Any], Any]
 
 
 def exact(value: Any) -> Any:
-    """Tells apart what == does not: types, the bits of doubles, the order of keys."""
+    """Distinguishes values that == does not: types, the bits of doubles, the order of keys."""
     if isinstance(value, (dict, View)):
         return ["dict", *((key, exact(value[key])) for key in value)]
     if isinstance(value, (list, ListView)):
@@ -60,14 +60,14 @@ def exact(value: Any) -> Any:
 
 
 def plain(value: Any) -> bool:
-    """Whether there is no view in it."""
+    """Whether it contains no view."""
     if type(value) is dict:
         return all(map(plain, value.values()))
     return all(map(plain, value)) if type(value) is list else True
 
 
 def check_ways_out(stored: Any, obj: Any) -> None:
-    """Every way out of the cache gives what was put in."""
+    """Every way out of the cache returns the stored value."""
     wanted = exact(obj)
     assert wanted == exact(stored)  # by iteration and subscription
     copied = stored.to_dict()
@@ -91,7 +91,7 @@ def check_ways_out(stored: Any, obj: Any) -> None:
 
 @pytest.fixture
 def store(name: str) -> Iterator[Roundtrip]:
-    """Puts objects and gets them by another handle; what is no object is put into one."""
+    """Puts objects and gets them by another handle; other values are put into an object."""
     with shmcache.Writer(name, ["things"], arena_max="2GiB") as writer, shmcache.attach(name) as at:
 
         def put_and_get(obj: Any) -> Any:
@@ -122,7 +122,7 @@ DOUBLES = [
     1e-5, 1e-7, 123456789.0, 2.0**53, 2.0**53 + 2, 2.0**60, 2.0**63, 2.0**64, -(2.0**63), math.pi,
 ]  # fmt: skip
 
-# The edges of planes and of lengths in UTF-8, what must be escaped, what combines.
+# The edges of planes and of lengths in UTF-8, characters to escape, combining ones.
 CHARACTERS = (
     '\0\x01\x1f\x20"\\/\x7f\x80\x9f\xa0\xff\u0100\u07ff\u0800\u2028\u2029\ud7ff\ue000\ufdd0\ufeff'
     "\ufffd\ufffe\uffffe\u0301\u200d\u202e🏳️‍🌈"
@@ -148,14 +148,16 @@ values = st.recursive(
 @example(obj={"": ""})
 @example(obj={"": {"": {"": []}}, "a": [[], [[]], {}]})
 @example(obj={"one": 1, "float": 1.0, "true": True, "zero": 0, "false": False, "-0": -0.0})
-def test_what_orjson_decodes_comes_back_exactly(roundtrip: Callable[[Any], None], obj: Any) -> None:
+def test_values_that_orjson_decodes_come_back_exactly(
+    roundtrip: Callable[[Any], None], obj: Any
+) -> None:
     decoded = orjson.loads(orjson.dumps(obj))
     assert exact(obj) == exact(decoded)
     roundtrip(decoded)
 
 
 def changed(value: Any, numbers: random.Random) -> Any:
-    """The same with one place changed, so that most is shared with what is stored already."""
+    """The same with one place changed, so that most of it is shared with the stored value."""
     value = copy.copy(value)
     if isinstance(value, dict) and value:
         key = numbers.choice(list(value))
@@ -177,10 +179,10 @@ def changed(value: Any, numbers: random.Random) -> Any:
     obj=st.dictionaries(texts, values, min_size=1, max_size=6),
     numbers=st.randoms(use_true_random=False),
 )
-def test_an_object_beside_nearly_equal_ones_comes_back_exactly(
+def test_an_object_next_to_nearly_equal_ones_comes_back_exactly(
     roundtrip: Callable[[Any], None], obj: Any, numbers: random.Random
 ) -> None:
-    """Equal parts are stored once; 1, 1.0 and True are no equal parts."""
+    """Equal parts are stored once; 1, 1.0 and True are not equal parts."""
     for _ in range(4):
         roundtrip(obj)
         obj = changed(obj, numbers)
@@ -195,16 +197,14 @@ def test_integers_at_every_edge(roundtrip: Callable[[Any], None]) -> None:
 
 
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**30], ids=["2**64", "-2**63-1", "1e30"])
-def test_an_integer_beyond_json_of_orjson_is_refused(store: Roundtrip, number: int) -> None:
+def test_an_integer_beyond_the_range_of_orjson_is_refused(store: Roundtrip, number: int) -> None:
     with pytest.raises((LimitExceeded, UnsupportedValue), match=r"at \['x'\]"):
         store({"x": number})
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_doubles_that_json_does_not_have_are_refused_or_exact(
-    store: Roundtrip, number: float
-) -> None:
-    """orjson never decodes them; by whatever way they come, nothing else may be read."""
+def test_doubles_without_json_are_refused_or_exact(store: Roundtrip, number: float) -> None:
+    """orjson never decodes them; whichever way they come, no other value may be read."""
     try:
         stored = store({"x": number})
     except (UnsupportedValue, ValueError) as error:
@@ -239,7 +239,7 @@ def test_every_plane_of_unicode(roundtrip: Callable[[Any], None]) -> None:
 
 
 def test_each_character_alone_and_at_each_border(roundtrip: Callable[[Any], None]) -> None:
-    """Short strings lie in the word itself: their borders in bytes, for each width."""
+    """Short strings are stored in the word itself: their borders in bytes, for each width."""
     found = [
         before + character * count + after
         for character in sorted(set(CHARACTERS))
@@ -268,7 +268,7 @@ def test_a_text_of_ten_megabytes(store: Roundtrip, character: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfff", "\ud83d\ude00"], ids=ascii)
-def test_half_of_a_pair_is_refused(store: Roundtrip, text: str) -> None:
+def test_a_lone_surrogate_is_refused(store: Roundtrip, text: str) -> None:
     objects: list[Any] = [{"x": text}, {text: 1}, {"x": [{text: []}]}]
     for refused in objects:
         with pytest.raises((UnsupportedValue, ValueError)):
@@ -306,7 +306,7 @@ def test_keys_that_look_alike_are_kept_apart(roundtrip: Callable[[Any], None]) -
     roundtrip({key: {other: n for n, other in enumerate(keys)} for key in keys})
 
 
-def test_of_a_repeated_key_the_last_counts_as_for_orjson(
+def test_the_last_of_a_repeated_key_counts_as_for_orjson(
     roundtrip: Callable[[Any], None],
 ) -> None:
     decoded = orjson.loads(b'{"a": 1, "b": 2, "a": {"c": 1, "c": 2}}')
@@ -321,7 +321,7 @@ def test_wide_objects(roundtrip: Callable[[Any], None], count: int) -> None:
 
 
 @pytest.mark.slow
-def test_many_different_keys_come_back_and_go_again(store: Roundtrip, rng: random.Random) -> None:
+def test_many_different_keys_come_and_go(store: Roundtrip, rng: random.Random) -> None:
     """Annotations: shapes that are used once."""
     for _ in range(300):
         obj = {"metadata": {"annotations": {f"{rng.getrandbits(64):x}": "x" for _ in range(40)}}}
@@ -350,7 +350,7 @@ def nested(depth: int, kind: str) -> Any:
 
 
 def depth_limit() -> int:
-    """How deep a thing orjson decodes."""
+    """The depth that orjson decodes."""
     low, high = 1, 5000
     while high - low > 1:
         middle = (low + high) // 2
@@ -385,7 +385,7 @@ def test_every_depth_that_orjson_decodes(store: Roundtrip, kind: str) -> None:
 
 
 def json_of(depth: int, kind: str) -> bytes:
-    """Written by hand: orjson does not dump as deep as it decodes."""
+    """Written by hand: orjson cannot dump as deep as it decodes."""
     opening, closing = b'{"x":', b"}"
     for level in reversed(range(depth - 1)):
         is_dict = kind == "dict" or (kind == "both" and level % 2)
@@ -396,7 +396,7 @@ def json_of(depth: int, kind: str) -> bytes:
 
 @pytest.mark.parametrize("kind", ["dict", "list", "both"])
 @pytest.mark.parametrize("depth", [1025, 1026, 2000, 200_000])
-def test_deeper_is_a_clear_limit(store: Roundtrip, kind: str, depth: int) -> None:
+def test_a_deeper_object_hits_a_clear_limit(store: Roundtrip, kind: str, depth: int) -> None:
     store({"x": "before"})
     obj = nested(depth, kind)
 
@@ -409,7 +409,7 @@ def test_deeper_is_a_clear_limit(store: Roundtrip, kind: str, depth: int) -> Non
             break
 
 
-def test_an_object_in_itself_is_a_clear_limit(store: Roundtrip) -> None:
+def test_an_object_in_itself_hits_a_clear_limit(store: Roundtrip) -> None:
     loop: dict[str, Any] = {}
     loop["x"] = [loop]
     with pytest.raises(LimitExceeded):

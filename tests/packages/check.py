@@ -7,10 +7,13 @@
 3. It is installed where PATH has no compiler: what only reads installs cffi and posix_ipc,
    writes and reads a cache, has its licence, and is typed for mypy's strict mode.
 4. With the extra `demo`, `shmcache demo` runs.
+5. A second build, in a directory of another name, gives the same wheel byte for byte. Its libraries
+   are stripped and hardened, and hold no path of the builder (hardened.py).
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -19,6 +22,8 @@ import tarfile
 import tempfile
 import time
 from pathlib import Path
+
+from hardened import faults
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHIPPED = ("benchmarks", "csrc", "deploy", "docs", "examples", "shmcache", "tests")
@@ -90,6 +95,18 @@ def built(place: Path) -> tuple[Path, Path]:
     return sdist, wheel
 
 
+def is_reproducible(sdist: Path, wheel: Path, place: Path) -> bool:
+    """Whether the same sources in another place give the same bytes."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(place / "sources", filter="data")
+    [sources] = (place / "sources").iterdir()
+    moved = sources.rename(place / "another-and-longer-name")
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", place / "again", moved)
+    [again] = (place / "again").glob("*.whl")
+    first, second = (hashlib.sha256(file.read_bytes()).digest() for file in (wheel, again))
+    return first == second
+
+
 def check_sdist(sdist: Path) -> int:
     """How many files it has; ends where one is missing."""
     with tarfile.open(sdist) as archive:
@@ -110,7 +127,8 @@ def tagged(wheel: Path, place: Path) -> Path:
     """The wheel with the tag of the oldest glibc that it runs on."""
     tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": tools}
-    run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", place, wheel, env=environment)
+    repair = ("repair", "--strip", "--wheel-dir", place, wheel)
+    run(sys.executable, "-m", "auditwheel", *repair, env=environment)
     (found,) = place.glob("*manylinux*.whl")
     needed = tuple(map(int, found.name.split("manylinux_")[1].split("_")[:2]))
     if needed > NEWEST_GLIBC:
@@ -132,11 +150,22 @@ def fresh(place: Path) -> tuple[Path, dict[str, str]]:
 
 
 def main(place: Path) -> None:
+    # of the last commit, or of the newest file in an sdist
+    log = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
+    of_commit = subprocess.run(log, capture_output=True, text=True, check=False).stdout.strip()
+    newest = int(max(file.stat().st_mtime for file in (ROOT / "shmcache").rglob("*.py")))
+    os.environ.setdefault("SOURCE_DATE_EPOCH", of_commit or str(newest))
     with tempfile.TemporaryDirectory(prefix="packages-") as scratch:
         elsewhere = Path(scratch)
         sdist, wheel = built(elsewhere / "dist")
         say(f"{sdist.name}: {check_sdist(sdist)} files")
+        if not is_reproducible(sdist, wheel, elsewhere):
+            raise SystemExit("two builds of the same sources differ: compare them with diffoscope")
+        say("reproducible: two builds in different places have one hash")
         wheel = tagged(wheel, elsewhere / "dist")
+        if found := faults(wheel):
+            raise SystemExit("\n".join(found))
+        say("hardened: its libraries are stripped, bound at once and guarded")
         say(f"{wheel.name}: {wheel.stat().st_size >> 10} KiB")
 
         python, environment = fresh(elsewhere / "venv")

@@ -1,4 +1,5 @@
-"""Invariant tested: an ASGI worker takes requests with a full cache, and closes it at its end."""
+"""Invariant tested: an ASGI worker accepts requests once its cache is full, and closes the cache
+when it ends."""
 
 from __future__ import annotations
 
@@ -99,13 +100,13 @@ def test_uvicorn_with_workers_answers_from_a_full_cache_and_goes_on_when_one_is_
             with pytest.raises(ConnectionRefusedError):  # no worker listens before the first list
                 ask(port)
             fill(writer)
-            eventually(lambda: answers(port), "nobody answers")
+            eventually(lambda: answers(port), "no worker answers")
             answer = ask(port)
             assert 1 == answer["pods"]
 
             killed = psutil.Process(answer["pid"])
             killed.kill()
-            eventually(lambda: not lives(killed), "it is not killed")  # nor takes a request on
+            eventually(lambda: not lives(killed), "it is not killed")  # nor accepts a request
             others = {ask(port)["pid"] for _ in range(5)}
             assert answer["pid"] not in others
             assert others
@@ -115,18 +116,18 @@ def test_uvicorn_with_workers_answers_from_a_full_cache_and_goes_on_when_one_is_
         assert "Traceback" not in log.read_text()
 
 
-def test_the_lifespan_gives_the_cache_runs_the_inner_one_and_closes_it(
+def test_the_lifespan_supplies_the_cache_wraps_the_inner_one_and_closes_it(
     writer: shmcache.Writer,
 ) -> None:
-    told: list[str] = []
+    events: list[str] = []
     for resource in ("pods", "nodes"):
         writer.set_state(resource, states.SYNCED)
 
     @contextlib.asynccontextmanager
     async def inner(app: Any) -> AsyncIterator[dict[str, int]]:
-        told.append(app.state.cache["pods"].name)
+        events.append(app.state.cache["pods"].name)
         yield {"answer": 42}
-        told.append("over")
+        events.append("over")
 
     async def live() -> None:
         app = starlette.applications.Starlette()
@@ -139,10 +140,10 @@ def test_the_lifespan_gives_the_cache_runs_the_inner_one_and_closes_it(
 
     asyncio.run(live())
 
-    assert ["pods", "over"] == told
+    assert ["pods", "over"] == events
 
 
-def test_without_a_cache_startup_fails_and_says_so(name: str) -> None:
+def test_startup_without_a_cache_fails_with_a_reason(name: str) -> None:
     async def live() -> list[dict[str, Any]]:
         sent: list[dict[str, Any]] = []
 
@@ -162,7 +163,7 @@ def test_without_a_cache_startup_fails_and_says_so(name: str) -> None:
     assert name in failed["message"]
 
 
-def test_an_application_of_no_framework_finds_the_cache_in_its_state(
+def test_an_application_without_a_framework_finds_the_cache_in_its_state(
     writer: shmcache.Writer,
 ) -> None:
     for resource in ("pods", "nodes"):

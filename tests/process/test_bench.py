@@ -1,4 +1,4 @@
-"""`shmcache bench` measures with made-up objects and with a server's, and leaves nothing behind."""
+"""`shmcache bench` measures made-up objects and those of a server, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_objects_of_a_server_are_measured(tmp_path: Path) -> None:
     assert answer["resources"]["configmaps"]["objects"] == 30
 
 
-def test_the_table_says_what_is_saved() -> None:
+def test_the_table_shows_the_savings() -> None:
     answer = bench("--count", "500", "--workers", "4")
     assert answer.returncode == 0, answer.stderr
     assert "all with 4 workers" in answer.stdout
@@ -68,13 +68,13 @@ def test_the_table_says_what_is_saved() -> None:
     assert "memory saved." in answer.stdout
 
 
-def test_what_run_refuses_is_its_own_to_say() -> None:
+def test_errors_of_run_carry_its_own_name() -> None:
     answer = bench("pods", "--kubeconfig", "/does/not/exist")
     assert answer.returncode == 78
     assert "/does/not/exist" in answer.stderr
 
 
-def test_a_resource_that_is_not_there_is_waited_for_by_nobody() -> None:
+def test_bench_does_not_wait_for_a_missing_resource() -> None:
     before = places()
     with ApiServer() as server:
         answer = bench("podz", "--server", server.url)
@@ -83,7 +83,7 @@ def test_a_resource_that_is_not_there_is_waited_for_by_nobody() -> None:
     eventually(lambda: places() <= before, "something is left")
 
 
-def test_no_workers_are_refused() -> None:
+def test_zero_workers_are_refused() -> None:
     answer = bench("--workers", "0")
     assert answer.returncode == 2
     assert "at least 1" in answer.stderr

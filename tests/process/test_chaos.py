@@ -1,5 +1,6 @@
-"""Invariant tested: whatever network, server and machine do to a reflector, readers are told all of
-it in order, and once it is calm the cache is the server's state. `make chaos` runs for longer."""
+"""Invariant tested: whatever the network, the server and the machine do to a reflector, readers see
+every change in order, and after the storm the cache equals the server's state. `make chaos` runs
+for longer."""
 
 from __future__ import annotations
 

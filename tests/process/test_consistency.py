@@ -1,8 +1,8 @@
-"""Invariant tested: nobody, in whatever process or thread, ever sees half of a batch or replace.
+"""Invariant tested: no reader, in any process or thread, ever sees half of a batch or replace.
 
 Every object carries the number of the batch that wrote it. A snapshot must show one number in all
-objects of all resources, and its indices must say the same; deltas of one generation carry one
-number (G1, G4). SHMCACHE_EXAMPLES= asks for more batches.
+objects of all resources, and its indices must agree; deltas of one generation carry one number (G1,
+G4). SHMCACHE_EXAMPLES= requests more batches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWa
 
 BATCHES = 4 * int(os.environ.get("SHMCACHE_EXAMPLES") or 40)
 PODS, NODES, RELISTED = 90, 20, 70
-STATES = states.GONE  # of those that a resource can be given
+STATES = states.GONE  # of those that a resource can have
 INDICES = {"batch": "spec.batch", "labels": "metadata.labels"}
 
 
@@ -39,7 +39,7 @@ def obj(number: int, n: int) -> dict[str, Any]:
 
 
 def keys_of(number: int, count: int) -> list[str]:
-    """Other keys in each batch, so that what was deleted too late would show."""
+    """Different keys in each batch, so that a late deletion shows."""
     return sorted(f"ns-{n % 3}/o{n:03d}" for n in range(number % 3, count + number % 3))
 
 
@@ -48,7 +48,7 @@ def content(number: int, count: int) -> list[tuple[str, Any, str]]:
 
 
 def write(writer: shmcache.Writer, number: int) -> None:
-    """One batch over two resources; and one replace, staged beside it."""
+    """One batch over two resources, and one staged replace next to it."""
     with writer.begin_replace("relisted", str(number)) as staged:
         for key, each, version in content(number, RELISTED):
             staged.put(key, each, version)
@@ -64,7 +64,7 @@ def write(writer: shmcache.Writer, number: int) -> None:
 
 
 def check_resource(resource: shmcache.CachedResource, count: int) -> int:
-    """Everything about it agrees; its number."""
+    """Checks that everything in it agrees; returns its number."""
     number = int(resource.version or 0)
     assert resource.state == (number % STATES if resource.name != "relisted" else states.ABSENT)
     assert list(resource) == keys_of(number, count)
@@ -88,7 +88,7 @@ def check_snapshot(cache: shmcache.Cache) -> int:
 
 
 def check_latest(cache: shmcache.Cache, rng: random.Random) -> None:
-    """Single answers of the live cache: each belongs to one state."""
+    """Single reads of the live cache: each belongs to one state."""
     name, count = rng.choice([("pods", PODS), ("nodes", NODES), ("relisted", RELISTED)])
     items = cache[name].range()
     numbers = {view["spec"]["batch"] for _, view in items}
@@ -97,7 +97,7 @@ def check_latest(cache: shmcache.Cache, rng: random.Random) -> None:
 
 
 class Follower:
-    """Rebuilds pods and nodes from deltas; at the end of each generation they agree."""
+    """Rebuilds pods and nodes from deltas; they agree at the end of each generation."""
 
     def __init__(self, cache: shmcache.Cache) -> None:
         self.cache = cache
@@ -144,7 +144,7 @@ class Follower:
             assert delta.version == str(known[key])
 
     def check(self) -> None:
-        """All before this generation is there."""
+        """Everything before this generation has arrived."""
         pods, nodes, relisted = (self.known[number] for number in range(3))
         assert 1 == len({*pods.values(), *nodes.values()})
         assert 1 == len(set(relisted.values()))
@@ -155,7 +155,7 @@ class Follower:
 def look(
     cache: shmcache.Cache, last: int, seed: str, begun: threading.Semaphore
 ) -> tuple[int, int, int]:
-    """Until the last batch is seen: how many snapshots, different numbers, and laps."""
+    """Runs until the last batch; returns the counts of snapshots, distinct numbers, and laps."""
     rng, follower = random.Random(seed), Follower(cache)
     looks, numbers = 0, set()
     while last not in numbers:
@@ -164,7 +164,7 @@ def look(
             check_latest(cache, rng)
             follower.follow()
         except StaleObjectError:
-            continue  # too slow for the little garbage allowed: an answer, and no lie
+            continue  # too slow for the small garbage limit: a valid answer, not a wrong one
         looks += 1
         if looks == 1:
             begun.release()
@@ -199,7 +199,7 @@ def reader(pipe: Connection, name: str, last: int, threads: int, seed: str) -> N
                 raise result
         assert len(results) == threads
     pipe.send(results)
-    pipe.recv()  # its end is the parent's decision
+    pipe.recv()  # the parent decides when it ends
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def churning(name: str) -> Iterator[shmcache.Writer]:
     ("method", "processes", "threads"),
     [*((method, 2, 2) for method in METHODS), ("fork", 8, 3)],
 )
-def test_snapshots_and_deltas_are_whole_whatever_the_reader_is(
+def test_snapshots_and_deltas_are_whole_for_every_kind_of_reader(
     churning: shmcache.Writer, rng: random.Random, method: Method, processes: int, threads: int
 ) -> None:
     batches = BATCHES if processes > 2 else BATCHES // 2
@@ -235,5 +235,5 @@ def test_snapshots_and_deltas_are_whole_whatever_the_reader_is(
 
     assert processes * threads == len(results)
     looks, numbers, _ = (sum(column) for column in zip(*results, strict=True))
-    assert looks > len(results), "nobody looked while it was written"
-    assert numbers > len(results), "everybody saw the same"
+    assert looks > len(results), "no reader looked while it was written"
+    assert numbers > len(results), "every reader saw the same"

@@ -1,6 +1,7 @@
 """Invariants tested: a controller's processes work on each key alone, whatever happens to them.
 
-G37 to G39 (G37, G38, G39); R1 to R3 of reconciling.py, W1 and W2 of written.py, B3 of board.py.
+G37 to G39 (G37, G38, G39); REC1 to REC3 of reconciling.py, WRITTEN1 and WRITTEN2 of written.py,
+BOARD3 of board.py.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,31 +67,33 @@ def test_every_key_is_reconciled_by_one_of_the_processes(
         assert (numbers.errors, numbers.panics, numbers.active, numbers.concurrent) == (0, 0, 0, 0)
 
 
-def test_told_to_end_it_ends_what_it_began(writer: shmcache.Writer, path: str) -> None:
+def test_a_signal_to_end_lets_running_reconciles_finish(writer: shmcache.Writer, path: str) -> None:
     put(writer, "slow", 2, "wait")
     with Controlled(writer.name, path) as controlled:
         controlled.journal.wait("begin")
         assert controlled.numbers().active == 1
         controlled.send_signal(signal.SIGTERM)
-        eventually(lambda: "SIGTERM" in controlled.journal.log(), "it was not told")
+        eventually(lambda: "SIGTERM" in controlled.journal.log(), "the signal was not logged")
         assert controlled.journal.lines("end") == []
         controlled.release()
         assert controlled.hear() == 0
         assert len(controlled.journal.lines("end")) == len(controlled.journal.lines("begin"))
 
 
-def test_what_does_not_end_in_time_is_given_back(writer: shmcache.Writer, path: str) -> None:
+def test_a_reconcile_that_does_not_end_in_time_is_returned_to_the_queue(
+    writer: shmcache.Writer, path: str
+) -> None:
     put(writer, "slow", 2, "wait")
     with Controlled(writer.name, path, drain_seconds=0.3) as controlled:
         controlled.journal.wait("begin")
         assert controlled.drain() == 0
-    with Controlled(writer.name, path) as controlled:  # and the next ones find it
+    with Controlled(writer.name, path) as controlled:  # and the next workers find it
         controlled.release()
         controlled.journal.wait("end", "prod/slow")
         assert controlled.drain() == 0
 
 
-def test_nothing_is_reconciled_before_everything_is_there(name: str, path: str) -> None:
+def test_nothing_is_reconciled_before_the_first_content_is_complete(name: str, path: str) -> None:
     """CR: "should not call Reconcile until all event handlers have processed initial objects"."""
     with shmcache.Writer(name, ["pods", "nodes"], arena_max="16MiB", ring_slots=256) as writer:
         metadata = {"namespace": "prod", "name": "web", "uid": "u"}
@@ -103,16 +107,18 @@ def test_nothing_is_reconciled_before_everything_is_there(name: str, path: str) 
             assert controlled.drain() == 0
 
 
-def test_a_cache_that_comes_later_is_waited_for(name: str, path: str) -> None:
+def test_a_controller_waits_for_a_cache_that_starts_later(name: str, path: str) -> None:
     with Controlled(name, path) as controlled:
-        eventually(lambda: controlled.journal.log().count("waiting for it") == 2, "nobody waits")
+        eventually(
+            lambda: controlled.journal.log().count("waiting for it") == 2, "no process waits"
+        )
         with shmcache.Writer(name, ["pods"], arena_max="16MiB", ring_slots=256) as writer:
             put(writer, "web", 5)
             controlled.journal.wait("end", "prod/web")
             assert controlled.drain() == 0
 
 
-def test_errors_are_tried_again_and_told_once(writer: shmcache.Writer, path: str) -> None:
+def test_errors_are_retried_and_logged_once(writer: shmcache.Writer, path: str) -> None:
     """R3."""
     for name in ("bad", "worse"):
         put(writer, name, 5, "raise", until=4)
@@ -127,24 +133,24 @@ def test_errors_are_tried_again_and_told_once(writer: shmcache.Writer, path: str
         assert controlled.drain() == 0
     log = controlled.journal.log()
     told = log.count("Traceback")
-    assert told in {1, 2}  # two that happen at once, in two processes, may both be the first
+    assert told in {1, 2}  # two errors at once, in two processes, may both be the first
     assert log.count("is refused") == 3 * told  # the line, the source, the error: 8 errors are one
 
 
-def test_a_terminal_error_is_not_tried_again(writer: shmcache.Writer, path: str) -> None:
+def test_a_terminal_error_is_not_retried(writer: shmcache.Writer, path: str) -> None:
     put(writer, "bad", 5, "terminal")
     with Controlled(writer.name, path) as controlled:
         eventually(lambda: controlled.numbers().terminal == 1, "it was not counted")
         put(writer, "good", 6)
         controlled.journal.wait("end", "prod/good")
         assert len(controlled.journal.lines("begin", "prod/bad")) == 1
-        put(writer, "bad", 7)  # unless it changes
+        put(writer, "bad", 7)  # unless the object changes
         controlled.journal.wait("end", "prod/bad", 2)
         assert controlled.drain() == 0
     assert "prod/bad is hopeless" in controlled.journal.log()
 
 
-def test_requeue_comes_again(writer: shmcache.Writer, path: str) -> None:
+def test_a_requeued_key_comes_again(writer: shmcache.Writer, path: str) -> None:
     put(writer, "again", 5, "requeue", until=2)
     put(writer, "later", 6, "after", until=2, value="0.3")
     with Controlled(writer.name, path) as controlled:
@@ -163,7 +169,7 @@ def test_a_key_of_a_killed_worker_goes_to_another(writer: shmcache.Writer, path:
     with Controlled(writer.name, path, settle=0.01) as controlled:
         journal = controlled.journal
         pids = [one.pid for one in journal.wait("begin", "prod/deadly", 4)]
-        assert len(set(pids[:4])) == 4  # a process each time
+        assert len(set(pids[:4])) == 4  # a new process each time
         journal.wait("end", "prod/deadly")
         assert controlled.numbers().panics == 3
         controlled.release()
@@ -181,12 +187,53 @@ def test_a_hung_worker_is_replaced(writer: shmcache.Writer, path: str, how: str)
         controlled.journal.wait("end", "prod/stuck")
         begun = len(
             controlled.journal.lines("begin")
-        )  # on a busy machine it may have been late again
+        )  # on a busy machine it may have been late once more
         assert 1 <= controlled.numbers().panics < begun
         assert controlled.drain() == 0
     said = "over its time limit of 0.5 s" if how == "hang" else "hangs, and is killed"
     assert said in controlled.journal.log()
-    assert how == "choke" or "time.sleep(PATIENCE" in controlled.journal.log()  # where it was
+    assert how == "choke" or "time.sleep(PATIENCE" in controlled.journal.log()  # where it hung
+
+
+def test_a_hung_key_does_not_end_the_others_of_its_process(
+    writer: shmcache.Writer, path: str
+) -> None:
+    """REC4: they end in time, and then the process ends."""
+    limit = 2.0
+    put(writer, "stuck", 5, "hang", until=1)
+    with Controlled(
+        writer.name, path, time_limit=limit, settle=0.01, processes=1, concurrency=2
+    ) as controlled:
+        first = controlled.journal.wait("begin", "prod/stuck")[0]
+        time.sleep(limit * 0.6)
+        put(writer, "slow", 6, "nap", value=str(limit * 0.6))
+        begun = controlled.journal.wait("begin", "prod/slow")[0]
+        second = controlled.journal.wait("begin", "prod/stuck", 2)[1]
+        [ended] = controlled.journal.lines("end", "prod/slow")
+        assert first.pid == begun.pid == ended.pid != second.pid
+        controlled.journal.wait("end", "prod/stuck")
+        assert controlled.numbers().panics == 1
+        assert controlled.drain() == 0
+
+
+def test_keys_of_an_event_loop_that_another_key_blocks_do_not_count_as_failures(
+    writer: shmcache.Writer, path: str
+) -> None:
+    """REC4, where the others cannot end."""
+    put(writer, "slow", 6, "wait")
+    settings: dict[str, Any] = {
+        "asynchronous": True, "processes": 1, "concurrency": 2, "time_limit": 1.0, "settle": 0.01
+    }  # fmt: skip
+    with Controlled(writer.name, path, **settings) as controlled:
+        controlled.journal.wait("begin", "prod/slow")
+        put(writer, "stuck", 7, "block", until=1)
+        controlled.journal.wait("begin", "prod/stuck", 2)
+        controlled.release()
+        controlled.journal.wait("end", "prod/stuck")
+        controlled.journal.wait("end", "prod/slow")
+        assert controlled.numbers().panics == 1
+        assert controlled.drain() == 0
+    assert "prod/slow: its worker ended for another key" in controlled.journal.log()
 
 
 def test_coroutines(writer: shmcache.Writer, path: str) -> None:
@@ -203,7 +250,9 @@ def test_coroutines(writer: shmcache.Writer, path: str) -> None:
     }
     with Controlled(writer.name, path, **settings) as controlled:
         journal = controlled.journal
-        eventually(lambda: len({x.key for x in journal.lines("begin")}) == 10, "not at a time")
+        eventually(
+            lambda: len({x.key for x in journal.lines("begin")}) == 10, "not at the same time"
+        )
         controlled.release()
         for number in range(8):
             journal.wait("end", f"prod/web-{number}")
@@ -236,7 +285,7 @@ def test_owners_and_watches_make_keys_dirty(writer: shmcache.Writer, path: str) 
 def test_no_key_is_reconciled_on_a_cache_older_than_its_own_write(
     writer: shmcache.Writer, path: str
 ) -> None:
-    """In whatever process; other keys go on."""
+    """In every process; other keys go on."""
     put(writer, "mine", 5, "write", until=1, value="50")
     with Controlled(writer.name, path, catch_up=0.05) as controlled:
         controlled.journal.wait("end", "prod/mine")
@@ -251,7 +300,9 @@ def test_no_key_is_reconciled_on_a_cache_older_than_its_own_write(
         assert controlled.drain() == 0
 
 
-def test_a_wait_for_the_cache_is_not_a_slow_reconcile(writer: shmcache.Writer, path: str) -> None:
+def test_waiting_for_the_cache_does_not_count_as_a_slow_reconcile(
+    writer: shmcache.Writer, path: str
+) -> None:
     put(writer, "mine", 5, "write", until=1, value="50")
     with Controlled(writer.name, path, catch_up=2.5, time_limit=1.0, processes=1) as controlled:
         controlled.journal.wait("end", "prod/mine")
@@ -263,7 +314,9 @@ def test_a_wait_for_the_cache_is_not_a_slow_reconcile(writer: shmcache.Writer, p
         assert controlled.drain() == 0
 
 
-def test_nor_before_its_own_deletion_is_seen(writer: shmcache.Writer, path: str) -> None:
+def test_no_key_is_reconciled_before_its_own_deletion_is_seen(
+    writer: shmcache.Writer, path: str
+) -> None:
     put(writer, "victim", 4)
     put(writer, "mine", 5, "delete", until=1, value="victim u-victim")
     with Controlled(writer.name, path, catch_up=0.05) as controlled:
@@ -276,7 +329,7 @@ def test_nor_before_its_own_deletion_is_seen(writer: shmcache.Writer, path: str)
         assert controlled.drain() == 0
 
 
-def test_what_was_written_is_known_to_who_comes_later(writer: shmcache.Writer, path: str) -> None:
+def test_later_processes_know_the_written_versions(writer: shmcache.Writer, path: str) -> None:
     put(writer, "mine", 5, "write", until=1, value="50")
     with Controlled(writer.name, path) as controlled:
         controlled.journal.wait("end", "prod/mine")
@@ -290,8 +343,8 @@ def test_what_was_written_is_known_to_who_comes_later(writer: shmcache.Writer, p
         assert controlled.drain() == 0
 
 
-def test_after_a_death_the_server_is_asked(writer: shmcache.Writer, path: str) -> None:
-    """What the dead one wrote nobody knows: it is not behind the server's version of now."""
+def test_after_a_death_the_server_is_queried(writer: shmcache.Writer, path: str) -> None:
+    """Nobody knows what the dead process wrote: at most the server's current version."""
     put(writer, "deadly", 5, "die", until=1)
     with Controlled(writer.name, path, recover=at_fifty) as controlled:
         controlled.journal.wait("recover", "prod/deadly", 2)
@@ -302,9 +355,7 @@ def test_after_a_death_the_server_is_asked(writer: shmcache.Writer, path: str) -
         assert controlled.drain() == 0
 
 
-def test_after_a_death_time_passes_where_nobody_can_be_asked(
-    writer: shmcache.Writer, path: str
-) -> None:
+def test_after_a_death_without_a_server_a_delay_passes(writer: shmcache.Writer, path: str) -> None:
     put(writer, "deadly", 5, "die", until=1)
     with Controlled(writer.name, path, settle=0.7) as controlled:
         first, second = controlled.journal.wait("begin", "prod/deadly", 2)
@@ -313,12 +364,12 @@ def test_after_a_death_time_passes_where_nobody_can_be_asked(
         assert controlled.drain() == 0
 
 
-def test_a_write_that_the_server_forgot_is_forgotten(
+def test_a_write_that_the_server_lost_is_forgotten(
     writer: shmcache.Writer, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """W2: a restored backup never comes to that version."""
+    """WRITTEN2: a server restored from a backup never reaches that version."""
     monkeypatch.setenv("SHMCACHE_TEST_JOURNAL", path)
-    monkeypatch.setattr("shmcache.controllers.written.EXPIRE", 0.3)
+    monkeypatch.setattr("shmcache.controllers.places.EXPIRE", 0.3)
     put(writer, "mine", 5, "write", until=1, value="50")
     with shmcache.attach(writer.name) as cache:
         worker = shmcache.controller("pods", catch_up=0.02)(act).start(cache)
@@ -331,10 +382,10 @@ def test_a_write_that_the_server_forgot_is_forgotten(
         assert worker.join(60)
 
 
-# ---- under somebody else's supervision -----------------------------------------------------------
+# ---- under another supervisor --------------------------------------------------------------------
 
 
-def test_threads_of_a_process_that_does_something_else(
+def test_threads_of_a_process_with_other_work(
     writer: shmcache.Writer, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHMCACHE_TEST_JOURNAL", path)

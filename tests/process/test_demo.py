@@ -1,8 +1,10 @@
-"""Invariant tested: the demo ends when it is told to, by whatever means, and leaves nothing."""
+"""Invariant tested: the demo ends on request in every way, leaves nothing behind, and its numbers
+agree with each other."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,17 +13,18 @@ import time
 from pathlib import Path
 
 import pytest
+from etcds import needs_etcd
 from workers import Command
 
-from shmcache.locations import SharedMemory
-from shmcache.segments import PREFIX
+from shmcache.memory.locations import SharedMemory
+from shmcache.memory.segments import PREFIX
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 QUICK = ["--pods", "200", "--rate", "500", "--workers", "2"]
 
 
-def start(seconds: float) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "shmcache", "demo", *QUICK, "--seconds", str(seconds)]
+def start(seconds: float, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "shmcache", "demo", *QUICK, "--seconds", str(seconds), *more]
     return Command(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -30,8 +33,11 @@ def left_behind(pid: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_demo_ends_by_itself() -> None:
-    demo = start(3)
+@pytest.mark.parametrize("source", [(), ("--etcd",)])
+def test_the_demo_ends_by_itself(source: tuple[str, ...]) -> None:
+    if source:
+        needs_etcd()
+    demo = start(3, *source)
 
     out, err = demo.communicate(timeout=60)
 
@@ -39,13 +45,16 @@ def test_the_demo_ends_by_itself() -> None:
     assert "200 pods" in out
     assert "nothing was left behind" in out
     rows = [line.split() for line in out.splitlines() if line.split()[:1] in (["1"], ["2"])]
-    assert 0 < int(rows[-1][2].replace(",", ""))
+    changes = re.findall(r"pods, ([\d,]+) changes", out)[-1]
+    assert "0" != changes
+    assert [changes, changes] == [row[2] for row in rows[-2:]]
+    assert "lag  " in out
     assert [] == left_behind(demo.pid)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_demo_ends_when_told(number: signal.Signals) -> None:
+def test_the_demo_ends_on_a_signal(number: signal.Signals) -> None:
     with start(60) as demo:
         assert demo.stdout is not None
         demo.stdout.readline()  # it is under way
@@ -77,7 +86,7 @@ def test_the_workers_of_a_killed_demo_end() -> None:
 
 
 @pytest.mark.slow
-def test_what_a_demo_left_that_was_killed_with_all_its_processes_goes_with_the_next_start() -> None:
+def test_the_next_demo_cleans_up_after_one_that_was_killed_with_all_its_processes() -> None:
     command = [sys.executable, "-m", "shmcache", "demo", *QUICK, "--seconds", "60"]
     with Command(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

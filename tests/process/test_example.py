@@ -1,7 +1,8 @@
-"""Invariant tested: examples/deployments.py comes to what is wanted, whoever is killed meanwhile.
+"""Invariant tested: examples/deployments.py reaches the desired state, whichever process is killed
+meanwhile.
 
-Never are there more pods of a ReplicaSet than it ever wanted: no worker counts in a cache that does
-not show what was written for the key, also if who wrote was killed.
+A ReplicaSet never has more pods than it ever requested: no worker counts in a cache that does not
+show the writes for its key yet, even if the writing process was killed.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ import pytest
 from workers import PATIENCE, eventually
 
 import shmcache
-from shmcache.segments import Place
+from shmcache.memory.segments import Place
 from shmcache.testing import ApiServer
-from shmcache.testing.apiserver.stored import Change
+from shmcache.testing.apiserver.stored import StoredChange
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DEPLOYMENTS, REPLICASETS, PODS = "deployments.apps", "replicasets.apps", "pods"
@@ -33,14 +34,15 @@ INDICES = [f"{name}:owner=metadata.ownerReferences[*].uid" for name in (PODS, RE
 
 
 class World:
-    """An API server, what it saw, and a kubelet; a reflector, and the example's processes."""
+    """An API server with a record of its requests, a kubelet, a reflector, and the example's
+    processes."""
 
     def __init__(self, stack: ExitStack, name: str, place: Path) -> None:
         self.name = name
         self.wrong: list[str] = []
         self.created = 0
         self._most: Counter[str] = Counter()
-        """By UID: the most pods that a ReplicaSet ever wanted."""
+        """By UID: the most pods that a ReplicaSet ever requested."""
         self._pods: Counter[str] = Counter()
         self._logs = place
         self.server = stack.enter_context(ApiServer())
@@ -62,7 +64,7 @@ class World:
 
     def _reflect(self) -> subprocess.Popen[bytes]:
         indices = [word for index in INDICES for word in ("--index", index)]
-        words = ("run", DEPLOYMENTS, REPLICASETS, PODS, "--name", self.name, *indices)
+        words = ("run", DEPLOYMENTS, REPLICASETS, PODS, "--cache", self.name, *indices)
         return self._start("reflector", "shmcache", *words)
 
     def _start(self, log: str, *words: str) -> subprocess.Popen[bytes]:
@@ -78,18 +80,18 @@ class World:
             children = []
         process.kill()
         process.wait()
-        psutil.wait_procs(children, PATIENCE)  # they end with it, and then their locks fall
+        psutil.wait_procs(children, PATIENCE)  # they end with it, and then their locks are released
 
     def log(self, name: str = "controllers") -> str:
         return (self._logs / name).read_text(encoding="utf-8")
 
-    # ---- what the server sees --------------------------------------------------------------------
+    # ---- the server's view -----------------------------------------------------------------------
 
     def _watch(self) -> None:
         store = self.server._store
         apply = store._apply
 
-        def watched(resource: str, change: Change) -> None:
+        def watched(resource: str, change: StoredChange) -> None:
             apply(resource, change)
             if resource == REPLICASETS and change.new is not None:
                 uid, wanted = change.new.obj["metadata"]["uid"], change.new.obj["spec"]["replicas"]
@@ -99,8 +101,8 @@ class World:
 
         vars(store)["_apply"] = watched
 
-    def _count(self, change: Change) -> None:
-        """Pods by owner; there may never be more than the owner ever wanted."""
+    def _count(self, change: StoredChange) -> None:
+        """Counts pods by owner; there may never be more than the owner ever requested."""
         self.created += change.old is None
         for state, step in ((change.old, -1), (change.new, 1)):
             for owner in state.obj["metadata"].get("ownerReferences", ()) if state else ():
@@ -109,7 +111,7 @@ class World:
                     self.wrong.append(f"{self._pods[owner['uid']]} pods of {owner['name']}")
 
     def _run_pods(self) -> None:
-        """Kubelets: what was created runs a little later."""
+        """The kubelet: created pods run a little later."""
         while not self._stop.wait(0.02):
             for pod in self.server.list(PODS):
                 if "phase" not in (pod.get("status") or {}):
@@ -120,21 +122,21 @@ class World:
                     except Exception as error:  # noqa: BLE001 - a controller was faster
                         assert "not found" in str(error), error
 
-    # ---- what is done to it ----------------------------------------------------------------------
+    # ---- disturbances ----------------------------------------------------------------------------
 
     def kill_worker(self, rng: random.Random) -> bool:
-        """One of the example's processes, whatever it does."""
+        """Kills one of the example's processes, whatever it does."""
         children = psutil.Process(self.controllers.pid).children()
         if not children:
             return False
         try:
             rng.choice(children).kill()
-        except psutil.NoSuchProcess:  # reaped just now: it was killed before
+        except psutil.NoSuchProcess:  # just reaped: an earlier kill
             return False
         return True
 
     def kill_reflector(self) -> None:
-        """And another one begins."""
+        """And starts another one."""
         self._end(self.reflector)
         self.reflector = self._reflect()
 
@@ -146,10 +148,10 @@ class World:
         del deployment["metadata"]["resourceVersion"]
         self.server.update(DEPLOYMENTS, deployment)
 
-    # ---- what must come of it --------------------------------------------------------------------
+    # ---- the outcome -----------------------------------------------------------------------------
 
     def there(self, replicas: int, image: str) -> bool:
-        """Whether all is as wanted, and said so."""
+        """Whether the desired state is reached and reported in the status."""
         assert self.controllers.poll() is None, self.log()
         assert not self.wrong, self.wrong
         deployment = self.server.get(DEPLOYMENTS, "web", "prod")
@@ -195,7 +197,7 @@ def deployment(replicas: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_undisturbed_it_does_what_kubernetes_does(world: World) -> None:
+def test_undisturbed_it_behaves_like_kubernetes(world: World) -> None:
     world.server.create(DEPLOYMENTS, deployment(3))
     world.await_(3, "v1")
     assert world.created == 3
@@ -214,7 +216,7 @@ def test_undisturbed_it_does_what_kubernetes_does(world: World) -> None:
     world.server.update(PODS, orphan)
     eventually(
         lambda: all(pod["metadata"]["ownerReferences"] for pod in world.server.list(PODS, "prod")),
-        "nobody adopts it",
+        "no ReplicaSet adopts it",
     )
     world.await_(2, "v2")
     world.controllers.send_signal(signal.SIGTERM)
@@ -223,7 +225,9 @@ def test_undisturbed_it_does_what_kubernetes_does(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_whoever_is_killed_it_ends_as_wanted(world: World, rng: random.Random) -> None:
+def test_it_reaches_the_desired_state_whichever_process_is_killed(
+    world: World, rng: random.Random
+) -> None:
     world.server.create(DEPLOYMENTS, deployment(4))
     kills, replicas, image = 0, 4, "v1"
     world.await_(4, "v1")
@@ -239,6 +243,6 @@ def test_whoever_is_killed_it_ends_as_wanted(world: World, rng: random.Random) -
             world.await_(replicas, image)
     world.await_(replicas, image)
     assert kills
-    eventually(lambda: "was killed by SIGKILL" in world.log(), "nobody says so")
+    eventually(lambda: "was killed by SIGKILL" in world.log(), "the log does not report the kill")
     with shmcache.attach(world.name) as cache:
         eventually(lambda: len(cache[PODS]) == replicas, "the cache shows something else")

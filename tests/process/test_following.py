@@ -1,5 +1,5 @@
 """Invariant tested: a cache, its resources, sleepers and handlers follow from one writer to the
-next, and go on with the last state while there is none."""
+next, and serve the last state between two writers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from workers import METHODS, PATIENCE, Method, Worker, await_sleep, eventually, 
 import shmcache
 from shmcache import states
 from shmcache.engine.engine import Engine
-from shmcache.engine.opening import KubeOpener
+from shmcache.engine.open_source import KubeOpener
 from shmcache.engine.plans import Plan
 from shmcache.errors import Lapped, SegmentNotFound
-from shmcache.source.access import Access
-from shmcache.source.client import Server
+from shmcache.source.access import ServerAccess
+from shmcache.source.client import ApiConnection
 from shmcache.testing import ApiServer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
@@ -33,7 +33,7 @@ def pod(name: str, version: int, uid: str | None = None) -> dict[str, Any]:
 
 
 def writing(pipe: Connection, name: str, names: list[str]) -> None:
-    """A writer that does what it is told, until it is killed; it never goes on with another's."""
+    """A writer that runs commands until it is killed; it never resumes another's cache."""
     with shmcache.Writer(name, names, fresh=True, arena_max="64MiB", ring_slots=64) as writer:
         pipe.send("open")
         while (order := pipe.recv()) is not None:
@@ -66,7 +66,7 @@ def test_reads_go_on_while_no_writer_lives_and_move_to_the_next_one(name: str) -
 
             assert ["c"] == names_of(pods) == names_of(cache["pods"])
             assert instance != cache.instance
-            assert "a" == view["metadata"]["name"]  # what was handed out stays whole
+            assert "a" == view["metadata"]["name"]  # an object that was handed out stays whole
             assert 1 == len(cache["nodes"])
     cache.close()
 
@@ -87,7 +87,7 @@ def test_a_writer_that_ends_in_order_leaves_its_state_until_the_next_one(name: s
     cache.close()
 
 
-def test_a_resource_that_the_next_writer_does_not_have_says_so(name: str) -> None:
+def test_a_resource_that_the_next_writer_lacks_reports_it(name: str) -> None:
     with shmcache.Writer(name, ["pods", "nodes"]) as writer:
         writer.apply("pods", [pod("a", 1)])
         cache = shmcache.attach(name)
@@ -95,13 +95,13 @@ def test_a_resource_that_the_next_writer_does_not_have_says_so(name: str) -> Non
         assert 1 == len(pods)
     with shmcache.Writer(name, ["nodes"]) as writer:
         writer.apply("nodes", [pod("n", 1)])
-        with pytest.raises(KeyError, match="has nodes, not 'pods'"):
+        with pytest.raises(KeyError, match="no resource 'pods'"):
             pods.get("p/a")
     cache.close()
 
 
 def sleeper(pipe: Connection, name: str) -> None:
-    """Sleeps; says what it finds whenever something wakes it."""
+    """Sleeps; reports what it finds after each wake-up."""
     with shmcache.attach(name) as cache:
         cursor = cache.follow(["pods"])
         pipe.send(cache.seat)
@@ -118,7 +118,7 @@ def sleeper(pipe: Connection, name: str) -> None:
 
 
 class Undecided(KubeOpener):
-    """Its server does not say yet what secrets are."""
+    """Its server does not know yet whether secrets are namespaced."""
 
     answer = threading.Event()
 
@@ -128,8 +128,9 @@ class Undecided(KubeOpener):
         return super().is_namespaced(plan)
 
 
-def test_what_the_next_writer_has_not_begun_to_list_is_read_on(name: str) -> None:
-    """Another arena, so nothing is taken over; one of two resources is listed, one is to come."""
+def test_a_resource_that_the_next_writer_has_not_listed_yet_stays_readable(name: str) -> None:
+    """The arena differs, so nothing is taken over; one of two resources is listed, the other will
+    be."""
     plans = [Plan(name=kind, namespaces=("p",)) for kind in ("configmaps", "secrets")]
     with shmcache.Writer(name, [plan.resource for plan in plans], arena_max="16MiB") as writer:
         for plan in plans:
@@ -141,7 +142,7 @@ def test_what_the_next_writer_has_not_begun_to_list_is_read_on(name: str) -> Non
     with cache, ApiServer(seed=1) as server:
         for plan in plans:
             server.create(plan.name, {"metadata": {"name": "new", "namespace": "p"}})
-        opener = Undecided(Server(lambda: Access(url=server.url)))
+        opener = Undecided(ApiConnection(lambda: ServerAccess(url=server.url)))
         with shmcache.Writer(name, [plan.resource for plan in plans], arena_max="32MiB") as writer:
             engine = Engine(writer, plans, opener)
             engine.start()
@@ -151,7 +152,9 @@ def test_what_the_next_writer_has_not_begun_to_list_is_read_on(name: str) -> Non
                 )
                 assert ["old"] == names_of(cache["secrets"]) == names_of(cache["configmaps"])
                 Undecided.answer.set()
-                eventually(lambda: ["new"] == names_of(cache["secrets"]), "it is not moved to")
+                eventually(
+                    lambda: ["new"] == names_of(cache["secrets"]), "the cache does not move to it"
+                )
                 assert ["new"] == names_of(cache["configmaps"])
             finally:
                 Undecided.answer.set()
@@ -173,9 +176,9 @@ def test_sleepers_wake_for_the_next_writer(name: str, method: Method) -> None:
             assert ["p/c"] == worker.hear()
 
 
-def test_handlers_are_told_the_difference_to_the_next_instance(name: str) -> None:
-    """R-Q-08 and G13: nothing is told as deleted before the new writer has listed."""
-    told: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+def test_handlers_receive_the_difference_to_the_next_instance(name: str) -> None:
+    """R-Q-08 and G13: no deletion is delivered before the new writer has listed."""
+    received: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
 
     def name_of(obj: Any) -> str:
         return str(obj["metadata"]["name"])
@@ -185,14 +188,14 @@ def test_handlers_are_told_the_difference_to_the_next_instance(name: str) -> Non
         first.ask(("apply", "pods", [pod("kept", 1), pod("gone", 2), pod("new", 3), pod("x", 4)]))
         cache = shmcache.attach(name)
         registration = cache["pods"].add_handler(
-            lambda obj, initial: told.put(("add", name_of(obj), initial)),
-            lambda _, new: told.put(("update", name_of(new))),
-            lambda obj, unknown: told.put(("delete", name_of(obj), unknown)),
+            lambda obj, initial: received.put(("add", name_of(obj), initial)),
+            lambda _, new: received.put(("update", name_of(new))),
+            lambda obj, unknown: received.put(("delete", name_of(obj), unknown)),
         )
         cache.start()
         assert registration.wait_synced(PATIENCE)
         for _ in range(4):
-            assert told.get(timeout=PATIENCE)[2]
+            assert received.get(timeout=PATIENCE)[2]
         first.kill()
     with Worker("fork", writing, name, ["nodes", "pods"]) as second:
         second.hear()
@@ -213,9 +216,9 @@ def test_handlers_are_told_the_difference_to_the_next_instance(name: str) -> Non
             ("update", "new"),
             ("delete", "x", True),
             ("add", "x", False),
-        ] == [told.get(timeout=PATIENCE) for _ in range(5)]
+        ] == [received.get(timeout=PATIENCE) for _ in range(5)]
         second.ask(("apply", "pods", [pod("kept", 10)]))
-        assert ("update", "kept") == told.get(timeout=PATIENCE)
+        assert ("update", "kept") == received.get(timeout=PATIENCE)
     assert 1 == registration.lapses
     cache.close()
 
@@ -271,15 +274,15 @@ def test_no_seat_is_kept_in_an_instance_that_was_left(name: str) -> None:
             writer.apply("pods", [pod("a", version)])
             assert str(version) == cache["pods"]["p/a"]["metadata"]["resourceVersion"]
     cache.close()
-    assert before >= len(os.listdir("/proc/self/fd"))  # of earlier tests, something may end now
+    assert before >= len(os.listdir("/proc/self/fd"))  # something of an earlier test may end now
 
 
 @pytest.mark.slow
 def test_workers_agree_after_many_writers_were_killed(name: str) -> None:
-    told: dict[str, str] = {}
+    received: dict[str, str] = {}
 
     def put(new: Any) -> None:
-        told[new["metadata"]["name"]] = new["metadata"]["resourceVersion"]
+        received[new["metadata"]["name"]] = new["metadata"]["resourceVersion"]
 
     cache: shmcache.Cache | None = None
     for turn in range(6):
@@ -294,13 +297,13 @@ def test_workers_agree_after_many_writers_were_killed(name: str) -> None:
                 cache["pods"].add_handler(
                     lambda obj, _: put(obj),
                     lambda _, new: put(new),
-                    lambda obj, _: told.pop(obj["metadata"]["name"]),
+                    lambda obj, _: received.pop(obj["metadata"]["name"]),
                 )
                 cache.start()
             expected = {
                 one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in objects
             }
-            eventually(lambda: told == expected, f"turn {turn}: {told}")  # noqa: B023
+            eventually(lambda: received == expected, f"turn {turn}: {received}")  # noqa: B023
             os.kill(writer.pid, signal.SIGKILL)
     assert cache is not None
     cache.close()

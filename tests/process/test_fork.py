@@ -1,4 +1,4 @@
-"""Invariant tested: a child of fork() can neither use nor harm what its parent holds."""
+"""Invariant tested: a child of fork() can neither use nor harm its parent's handles."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def in_child(what: Callable[[], None]) -> None:
             os._exit(0)
     os.close(sender)
     with open(reader, encoding="utf-8") as pipe:
-        said = pipe.read()
+        report = pipe.read()
     _, status = os.waitpid(pid, 0)
-    assert (0, "ok") == (status, said), said
+    assert (0, "ok") == (status, report), report
 
 
-def test_what_belongs_to_the_parent_is_refused_with_a_clear_text(
+def test_the_parents_handles_are_refused_with_a_clear_text(
     writer: shmcache.Writer, cache: shmcache.Cache
 ) -> None:
     writer.put("pods", "a", {"x": {"y": 1}})
@@ -57,10 +57,10 @@ def test_what_belongs_to_the_parent_is_refused_with_a_clear_text(
     snapshot.close()
 
 
-def test_a_cache_attaches_anew_in_a_child_at_its_first_use(
+def test_a_cache_attaches_again_in_a_child_at_its_first_use(
     writer: shmcache.Writer, cache: shmcache.Cache
 ) -> None:
-    """As under gunicorn's preload: what a module attached serves each of its workers."""
+    """As under gunicorn's preload: a cache that a module attached serves each of its workers."""
     writer.put("pods", "a", {"metadata": {"name": "a"}, "spec": {"nodeName": "n1"}})
     pods, seat = cache["pods"], cache.seat
     ways: list[Callable[[], object]] = [
@@ -138,7 +138,9 @@ def test_a_child_that_closes_everything_harms_nobody(
         shmcache.Writer(writer.name)
 
 
-def test_a_child_attaches_for_itself(writer: shmcache.Writer, cache: shmcache.Cache) -> None:
+def test_a_child_attaches_with_a_handle_of_its_own(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
     writer.put("pods", "a", {"x": 1})
     name, seat = writer.name, cache.seat
 
@@ -151,7 +153,7 @@ def test_a_child_attaches_for_itself(writer: shmcache.Writer, cache: shmcache.Ca
 
 
 def test_a_child_does_not_keep_its_parents_locks(name: str) -> None:
-    """The parent's seat and writer's lock fall with the parent, whoever it forked."""
+    """The parent's seat and the writer's lock are released with the parent, despite its forks."""
     reader, sender = os.pipe()
     pid = os.fork()
     if pid == 0:  # the parent of the test: writes, attaches, forks, dies

@@ -1,5 +1,5 @@
-"""Invariant tested: where there is no room, the error says what is needed and how to get it, the
-last good state is served on, and with room it goes on as if nothing had been (G8)."""
+"""Invariant tested: without room, the error states how much is needed and how to get it, the last
+good state stays readable, and with room work resumes as if nothing had happened (G8)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import pytest
 import shmcache
 from shmcache.errors import CacheFull, LimitExceeded, ShmCacheError
 
-HERE = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[2]
+CAMPAIGNS = ROOT / "tests" / "campaigns"
 MOUNT = 'mount -t tmpfs -o size=4m shmcache-test "$1" && shift && exec "$@"'
 
 
@@ -27,7 +28,7 @@ def in_small_file_system(directory: Path, *command: str) -> subprocess.Completed
         text=True,
         timeout=120,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(HERE.parent.parent)},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
 
 
@@ -39,7 +40,7 @@ def test_a_full_file_system_harms_nothing_and_is_survived(tmp_path: Path) -> Non
     if tried.returncode != 0:
         pytest.skip(f"mounting a small file system is not permitted: {tried.stderr.strip()}")
 
-    script = str(HERE / "full_disk.py")
+    script = str(CAMPAIGNS / "full_disk.py")
     done = in_small_file_system(tmp_path, sys.executable, "-W", "error", script, str(tmp_path))
 
     assert (0, "good\n", "") == (done.returncode, done.stdout, done.stderr)
@@ -102,10 +103,10 @@ def test_a_full_arena_keeps_its_state_and_recovers(
         assert set(keys[len(keys) // 2 :]) | {"again"} == set(cache["pods"])
 
 
-def test_a_batch_that_ran_out_of_room_cannot_be_committed_and_says_so(
+def test_a_batch_that_ran_out_of_room_cannot_be_committed(
     small: shmcache.Writer, rng: random.Random
 ) -> None:
-    """Also if the caller looked away from the error inside."""
+    """Also if the caller ignored the error inside."""
     with shmcache.attach(small.name) as cache:
         small.put("pods", "a", {"n": 1})
         before = everything(cache)
@@ -140,7 +141,7 @@ def test_a_string_that_no_arena_holds_is_refused(small: shmcache.Writer) -> None
 def test_deleting_from_a_full_arena_needs_no_help(
     small: shmcache.Writer, rng: random.Random
 ) -> None:
-    """Who is told of deletions can do nothing else; nor can one kept view forbid them."""
+    """A caller that handles deletions has no alternative; nor may one kept view prevent them."""
     with shmcache.attach(small.name) as cache:
         fill(small, rng, 40_000)
         for key in list(cache["pods"]):

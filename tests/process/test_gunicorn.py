@@ -1,5 +1,5 @@
-"""Invariant tested (G24): under gunicorn, whoever is killed, no request fails and none is told old
-things as new; there is one reflector, and it ends with its master."""
+"""Invariant tested (G24): under gunicorn, whichever process is killed, no request fails and no
+answer goes back in time; there is one reflector, and it ends with its master."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from workers import PATIENCE, eventually
 
 import shmcache
 from shmcache import states
-from shmcache.locations import SharedMemory
-from shmcache.segments import PREFIX
+from shmcache.memory.locations import SharedMemory
+from shmcache.memory.segments import PREFIX
 from shmcache.testing import ApiServer
 
 pytest.importorskip("gunicorn", reason="needs gunicorn: pip install gunicorn")
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 PODS = 30
 SLACK = 10.0
-"""Seconds that a busy machine may take to carry a change; what is tested is minutes or for ever."""
+"""Seconds that a busy machine may take to carry a change; a defect takes minutes, or for ever."""
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def clock(at: int) -> dict[str, object]:
 
 
 class Clock:
-    """Writes a rising number into one pod, and knows when it wrote which."""
+    """Writes a rising number into one pod, and records when it wrote each."""
 
     def __init__(self, server: ApiServer) -> None:
         self.times: list[float] = [time.monotonic()]
@@ -68,7 +68,7 @@ class Clock:
             self.times.append(time.monotonic())
 
     def written_by(self, moment: float) -> int:
-        """The last number that was written by then."""
+        """The last number that had been written at that time."""
         return max(0, bisect.bisect_right(self.times, moment) - 1)
 
     def __enter__(self) -> Self:
@@ -89,13 +89,13 @@ def left_behind(name: str) -> list[str]:
 
 
 def follows(load: Load, time_of: Clock) -> None:
-    """Returns once what was written from now on is answered: a reflector works."""
+    """Returns once answers show everything written from now on, so a reflector works."""
     wanted = len(time_of.times)
     load.await_more(1)
     eventually(lambda: load.answers[-1].content["clock"] >= wanted, "nothing new arrives")
 
 
-def test_no_request_fails_whoever_is_killed_and_none_is_told_old_things_as_new(
+def test_no_request_fails_and_no_answer_goes_back_whichever_process_is_killed(
     server: ApiServer, name: str, place: Path
 ) -> None:
     bound = 30.0
@@ -120,11 +120,11 @@ def test_no_request_fails_whoever_is_killed_and_none_is_told_old_things_as_new(
             assert not second.is_running() or second.status() == "zombie"
             follows(load, time_of)
 
-            assert 0 == load.cut  # until here nobody who answers was touched
+            assert 0 == load.cut  # until here no process that answers was touched
             for _ in range(2):
                 gunicorn.kill_a_worker()
                 load.await_more()
-            assert load.cut <= 2 * 3  # what was under way in them
+            assert load.cut <= 2 * 3  # requests that were under way in them
 
             cut = load.cut
             gunicorn.masters[0].send_signal(signal.SIGHUP)
@@ -133,16 +133,16 @@ def test_no_request_fails_whoever_is_killed_and_none_is_told_old_things_as_new(
 
             gunicorn.upgrade()
             eventually(lambda: gunicorn.workers(1), "the second master has no workers")
-            eventually(lambda: "standing by" in gunicorn.log.read_text(), "nobody stands by")
-            assert gunicorn.keeper() == kept  # HUP with the same words leaves it alone
+            eventually(lambda: "standing by" in gunicorn.log.read_text(), "no reflector stands by")
+            assert gunicorn.keeper() == kept  # HUP with the same configuration leaves it alone
             writing = gunicorn.reflector()
             assert writing is not None
             load.await_more()
             assert writing.pid == gunicorn.writers()[-1]
             gunicorn.end()
-            eventually(lambda: gunicorn.writers()[-1] != writing.pid, "who stood by does not start")
+            eventually(lambda: gunicorn.writers()[-1] != writing.pid, "the standby does not start")
             follows(load, time_of)
-            assert cut == load.cut  # who is asked to end lets nobody down
+            assert cut == load.cut  # an orderly end drops no request
 
         assert [] == load.lost
         assert {200} == {answer.status for answer in load.answers}
@@ -152,11 +152,11 @@ def test_no_request_fails_whoever_is_killed_and_none_is_told_old_things_as_new(
         assert 6 <= len({answer.content["pid"] for answer in load.answers})
 
         gunicorn.masters[1].send_signal(signal.SIGTERM)
-        eventually(gunicorn.all_gone, "somebody outlived both masters")
+        eventually(gunicorn.all_gone, "a process outlived both masters")
     assert [] == left_behind(name)
 
 
-def test_a_stopped_reflector_makes_answers_refused_then_is_replaced(
+def test_a_stopped_reflector_leads_to_refusals_and_is_replaced(
     server: ApiServer, name: str, place: Path
 ) -> None:
     bound = 1.0
@@ -170,11 +170,11 @@ def test_a_stopped_reflector_makes_answers_refused_then_is_replaced(
         keeper.suspend()  # or it would replace the other one
         stopped.suspend()
 
-        eventually(lambda: ask(gunicorn.path).status == 503, "old answers are given as new")
+        eventually(lambda: ask(gunicorn.path).status == 503, "old answers pass as new")
         for _ in range(20):
             refused = ask(gunicorn.path)
             assert 503 == refused.status
-            assert b"last heard" in refused.body
+            assert b"last contact" in refused.body
 
         keeper.resume()
         gunicorn.await_reflector(other_than=stopped)
@@ -185,7 +185,9 @@ def test_a_stopped_reflector_makes_answers_refused_then_is_replaced(
         gunicorn.configure(words(server, name).replace("'pods'", "'pods', 'namespaces'"))
         eventually(lambda: len(gunicorn.writers()) > len(before), "HUP changes nothing")
         with shmcache.attach(name, timeout=PATIENCE) as cache:
-            eventually(lambda: "namespaces" in cache, "it is not kept as it is wanted now")
+            eventually(
+                lambda: "namespaces" in cache, "the cache lacks the newly configured resource"
+            )
         assert "stuck or stopped" in gunicorn.end()
     assert [] == left_behind(name)
 
@@ -197,7 +199,13 @@ def test_a_preloaded_application_attaches_in_the_master_and_all_ends_with_it(
     with Gunicorn(
         place,
         words(server, name),
-        *["--preload", "--workers", "2", "--timeout", "4"],  # soon seen that the master is gone
+        *[
+            "--preload",
+            "--workers",
+            "2",
+            "--timeout",
+            "4",
+        ],  # it soon misses the master
         application=application,
     ) as gunicorn:
         assert PODS == gunicorn.await_answer().content["pods"]
@@ -208,12 +216,12 @@ def test_a_preloaded_application_attaches_in_the_master_and_all_ends_with_it(
 
         gunicorn.end(signal.SIGKILL)
 
-        eventually(gunicorn.all_gone, "somebody outlived the master")
+        eventually(gunicorn.all_gone, "a process outlived the master")
     eventually(lambda: not left_behind(name), f"left behind: {left_behind(name)}")
 
 
 @pytest.mark.parametrize("kind", ["sync", "gthread", "gevent"])
-def test_a_cache_that_was_started_outside_is_found_by_every_kind_of_worker(
+def test_every_kind_of_worker_finds_a_cache_that_was_started_outside(
     kind: str, name: str, place: Path
 ) -> None:
     with (
@@ -227,7 +235,7 @@ def test_a_cache_that_was_started_outside_is_found_by_every_kind_of_worker(
     ):
         eventually(lambda: b"Booting worker" in gunicorn.log.read_bytes(), "no worker is started")
         with ThreadPoolExecutor(1) as threads:
-            early = threads.submit(ask, gunicorn.path)  # nobody answers it before the first list
+            early = threads.submit(ask, gunicorn.path)  # no worker answers before the first list
             with pytest.raises(TimeoutError):
                 early.result(0.5)
             writer.replace("pods", [POD], "5")
@@ -251,15 +259,15 @@ def application(environ, start_response):
 """
 
 
-def test_a_wrong_configuration_ends_gunicorn_with_its_reason(name: str, place: Path) -> None:
+def test_an_invalid_configuration_ends_gunicorn_with_the_reason(name: str, place: Path) -> None:
     log = ""
     for wait in (1.0, 4.0, 16.0):  # a busy machine may start the reflector late
         bad = f"'pods', name={name!r}, wait={wait}, options=['--kubeconfig', '/nowhere/at/all']"
         with Gunicorn(place, bad) as gunicorn:
             assert 3 == gunicorn.process.wait(PATIENCE)
             log = gunicorn.log.read_text()
-            eventually(gunicorn.all_gone, "somebody outlived the master")
+            eventually(gunicorn.all_gone, "a process outlived the master")
         assert "SegmentNotFound" in log
         if "/nowhere/at/all" in log:
             return
-    pytest.fail(f"its reason is not said: {log}")
+    pytest.fail(f"its reason is not logged: {log}")

@@ -38,13 +38,13 @@ def tick():
 
 spawn(tick)
 cache = shmcache.attach(sys.argv[1])
-told = threading.Event()
+delivered = threading.Event()
 names = []
 
 def on_add(obj, initial):
     names.append(obj["metadata"]["name"])
     if len(names) == 2:
-        told.set()
+        delivered.set()
 
 registration = cache["pods"].add_handler(on_add)
 cache.start()
@@ -53,7 +53,7 @@ before = ticks
 assert not cache.wait(cache.latest, 0.1)
 assert ticks > before, "the hub stood still"
 print("waiting", flush=True)
-assert told.wait(60)
+assert delivered.wait(60)
 assert ["a", "b"] == names
 
 ended = []
@@ -93,7 +93,7 @@ def test_patched_processes_wait_and_run_handlers(name: str, patching: str) -> No
                 assert process.stdout is not None
                 assert "waiting" == process.stdout.readline().strip(), process.communicate()[1]
                 writer.apply("pods", [pod("b")])
-                said, errors = process.communicate(timeout=60)
-                assert (0, "done\n") == (process.returncode, said), errors
+                output, errors = process.communicate(timeout=60)
+                assert (0, "done\n") == (process.returncode, output), errors
             finally:
                 process.kill()

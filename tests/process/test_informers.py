@@ -1,5 +1,5 @@
-"""Invariant tested: handlers in processes as they are - forked, stopped, killed, ended without a
-word - agree with the cache, hold nobody up, and leave nothing behind (G13, G16, G19)."""
+"""Invariant tested: handlers in real processes - forked, stopped, killed, ended without cleanup -
+agree with the cache, hold no other process up, and leave nothing behind (G13, G16, G19)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def state_of(pods: Any) -> dict[str, str]:
 
 
 class Believer:
-    """Handlers that keep what they were told, and say what was wrong with it."""
+    """Handlers that record the events they receive, and every inconsistency."""
 
     def __init__(self) -> None:
         self.objects: dict[str, str] = {}
@@ -72,16 +72,16 @@ def small(name: str) -> Iterator[shmcache.Writer]:
 # ---- fork ----------------------------------------------------------------------------------------
 
 
-def forked(pipe: Connection, cache: shmcache.Cache, registration: Any, told: Any) -> None:
-    """A child with what its parent had registered: starts it for itself."""
+def forked(pipe: Connection, cache: shmcache.Cache, registration: Any, believer: Any) -> None:
+    """A child with registrations of its parent: it starts them for itself."""
     pipe.send((registration.has_synced, registration.active))
-    told.objects.clear()
+    believer.objects.clear()
     cache.start()
     assert registration.wait_synced(PATIENCE)
-    pipe.send(sorted(told.objects))
+    pipe.send(sorted(believer.objects))
     pipe.recv()
-    eventually(lambda: told.objects == state_of(cache["pods"]), "the child is not told")
-    pipe.send((sorted(told.objects), told.wrong))
+    eventually(lambda: believer.objects == state_of(cache["pods"]), "the child does not receive it")
+    pipe.send((sorted(believer.objects), believer.wrong))
 
 
 @pytest.mark.parametrize("started", [False, True])
@@ -91,14 +91,14 @@ def test_g19_registrations_of_a_parent_wait_for_start_in_each_child(
     """gunicorn --preload: a module registers, each worker starts."""
     small.apply("pods", [pod("a", 1)])
     with shmcache.attach(small.name) as cache:
-        told = Believer()
-        registration = told.register(cache["pods"])
+        believer = Believer()
+        registration = believer.register(cache["pods"])
         if started:
             cache.start()
             assert registration.wait_synced(PATIENCE)
         with (
-            Worker("fork", forked, cache, registration, told) as one,
-            Worker("fork", forked, cache, registration, told) as two,
+            Worker("fork", forked, cache, registration, believer) as one,
+            Worker("fork", forked, cache, registration, believer) as two,
         ):
             for child in (one, two):
                 assert (False, True) == child.hear()
@@ -107,12 +107,14 @@ def test_g19_registrations_of_a_parent_wait_for_start_in_each_child(
             for child in (one, two):
                 assert (["a", "b"], []) == child.ask("go on")
         if started:
-            eventually(lambda: sorted(told.objects) == ["a", "b"], "the parent is not told")
-        assert [] == told.wrong
+            eventually(
+                lambda: sorted(believer.objects) == ["a", "b"], "the parent does not receive it"
+            )
+        assert [] == believer.wrong
 
 
 def in_the_middle(pipe: Connection, cache: shmcache.Cache) -> None:
-    """Whatever the parent's threads held, the child is free."""
+    """The child is free of all locks that the parent's threads held."""
     believer = Believer()
     registration = believer.register(cache["pods"])
     cache.start()
@@ -122,7 +124,7 @@ def in_the_middle(pipe: Connection, cache: shmcache.Cache) -> None:
     pipe.send(believer.wrong)
 
 
-def test_g19_a_fork_while_threads_wait_and_run_handlers_hangs_nobody(
+def test_g19_a_fork_while_threads_wait_and_run_handlers_blocks_no_process(
     small: shmcache.Writer,
 ) -> None:
     with shmcache.attach(small.name) as cache:
@@ -140,9 +142,9 @@ def test_g19_a_fork_while_threads_wait_and_run_handlers_hangs_nobody(
         small.apply("pods", [pod("a", 1)])
         assert entered.wait(PATIENCE)
         for version in range(20):
-            small.apply("pods", [pod("b", version)])  # its other thread runs while we fork
+            small.apply("pods", [pod("b", version)])  # its other thread runs while this one forks
             with Worker("fork", in_the_middle, cache) as child:
-                # stuck() of the parent is registered there too: it is told, and waits
+                # stuck() of the parent is registered there too: it receives the event, and waits
                 assert [] == child.hear()
         gate.set()
 
@@ -152,22 +154,22 @@ def test_g19_a_fork_while_threads_wait_and_run_handlers_hangs_nobody(
 
 def informer(pipe: Connection, name: str) -> None:
     with shmcache.attach(name) as cache:
-        told = Believer()
-        registration = told.register(cache["pods"])
+        believer = Believer()
+        registration = believer.register(cache["pods"])
         cache.start()
         assert registration.wait_synced(PATIENCE)
         pipe.send(cache.seat)
         while pipe.recv() is not None:
             expected = state_of(cache["pods"])
-            eventually(lambda: told.objects == expected, "not told of everything")  # noqa: B023
-            pipe.send((told.objects, told.wrong, registration.lapses))
+            eventually(lambda: believer.objects == expected, "not everything was delivered")  # noqa: B023
+            pipe.send((believer.objects, believer.wrong, registration.lapses))
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_g13_who_was_stopped_for_long_is_told_the_difference(
+def test_g13_a_worker_that_was_stopped_for_long_receives_the_difference(
     small: shmcache.Writer, method: Method
 ) -> None:
-    """SIGSTOP, SIGCONT: the writer is not held up, and the final states agree."""
+    """SIGSTOP, SIGCONT: the writer is not delayed, and the final states agree."""
     small.apply("pods", [pod(f"n{n}", 1) for n in range(20)])
     with Worker(method, informer, small.name) as worker:
         seat = worker.hear()
@@ -235,7 +237,7 @@ print("ended", cache.closed, flush=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_run_ends_in_order_when_it_is_told_to(small: shmcache.Writer, number: int) -> None:
+def test_run_ends_in_order_on_a_signal(small: shmcache.Writer, number: int) -> None:
     small.apply("pods", [pod("a", 1)])
     with Command(
         [sys.executable, "-c", FOREGROUND, small.name], stdout=subprocess.PIPE, text=True
@@ -251,7 +253,7 @@ def test_run_ends_in_order_when_it_is_told_to(small: shmcache.Writer, number: in
 
 
 def switches(pid: int) -> int:
-    """How often the threads of a process gave up the processor to wait."""
+    """How often the process's threads gave up the processor to wait."""
     found = 0
     for task in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{task}/status", encoding="ascii") as file:
@@ -271,7 +273,7 @@ def idle(pipe: Connection, name: str) -> None:
 
 
 def wakes_in(seconds: float, workers: list[Worker]) -> list[float]:
-    """What each does in a second: what is counted is what happens in a time."""
+    """Wake-ups of each process in one second."""
     before, start = [switches(worker.pid) for worker in workers], time.monotonic()
     threading.Event().wait(seconds)
     took = time.monotonic() - start
@@ -288,7 +290,7 @@ def test_idle_workers_do_not_wake(small: shmcache.Writer) -> None:
         seats = [seat for seat in range(64) if seat_of(small, seat)["in_use"]]
         await_sleep(small, seats)
         rates = [wakes_in(1.5, workers)]
-        while max(rates[-1]) > 1.0 and len(rates) < 8:  # a busy machine brings them to bed late
+        while max(rates[-1]) > 1.0 and len(rates) < 8:  # on a busy machine they fall asleep late
             rates.append(wakes_in(1.5, workers))
         assert max(rates[-1]) <= 1.0, rates
     finally:
@@ -296,11 +298,11 @@ def test_idle_workers_do_not_wake(small: shmcache.Writer) -> None:
             worker.__exit__()
 
 
-# ---- all of it --------------------------------------------------------------------------------
+# ---- everything together ----------------------------------------------------------------------
 
 
 def hammered(pipe: Connection, name: str, seed: int) -> None:
-    """Threads whose handlers come and go at random; at the end all that stayed must agree."""
+    """Threads whose handlers come and go at random; at the end all remaining ones must agree."""
     rng = random.Random(seed)
     with shmcache.attach(name) as cache:
         pods = cache["pods"]
@@ -358,7 +360,7 @@ def _verdict(
 
 
 def fall_behind(worker: Worker, writer: shmcache.Writer, rng: random.Random, version: int) -> int:
-    """Stops a worker for more changes than the ring holds; the last version."""
+    """Stops a worker for more changes than the ring holds; returns the last version."""
     worker.stop()
     for _ in range(300):
         version += 1
@@ -368,10 +370,10 @@ def fall_behind(worker: Worker, writer: shmcache.Writer, rng: random.Random, ver
 
 
 @pytest.mark.slow
-def test_g13_a_hammer_on_threads_processes_and_handlers_ends_in_agreement(
+def test_g13_many_threads_processes_and_handlers_agree_at_the_end(
     small: shmcache.Writer, rng: random.Random
 ) -> None:
-    """TestHammerController, across processes: the ring is so small that workers fall out of it."""
+    """TestHammerController, across processes: the ring is so small that workers fall behind it."""
     methods: list[Method] = ["fork", "spawn", "forkserver"]
     workers = [Worker(method, hammered, small.name, rng.getrandbits(32)) for method in methods]
     try:
@@ -392,7 +394,7 @@ def test_g13_a_hammer_on_threads_processes_and_handlers_ends_in_agreement(
                 version = fall_behind(rng.choice(workers), small, rng, version)
         for worker in workers:
             assert "still" == worker.ask("stop")
-        fall_behind(workers[0], small, rng, version)  # whose handlers stay: one lapse is sure
+        fall_behind(workers[0], small, rng, version)  # whose handlers stay: one lapse is certain
         verdicts = [worker.ask("verdict") for worker in workers]
         with shmcache.attach(small.name) as cache:
             assert all(state_of(cache["pods"]) == found for found, _, _ in verdicts)

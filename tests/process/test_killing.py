@@ -1,4 +1,4 @@
-"""Invariant tested: whoever dies or stops, at whatever moment, delays nobody and keeps
+"""Invariant tested: a process that dies or stops at any moment delays no other one and keeps
 nothing (G2, G9, G10)."""
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from workers import METHODS, Method, Worker, eventually, hear_all, seat_of
 
 import shmcache
 from shmcache.errors import BusyError, Lapped, SegmentNotFound, StaleObjectError
-from shmcache.locations import SharedMemory
-from shmcache.segments import PREFIX
+from shmcache.memory.locations import SharedMemory
+from shmcache.memory.segments import PREFIX
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
@@ -52,7 +52,7 @@ def holder(pipe: Connection, name: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_a_killed_reader_pinned_is_given_back(small: shmcache.Writer, method: Method) -> None:
+def test_pins_of_a_killed_reader_are_released(small: shmcache.Writer, method: Method) -> None:
     small.put("pods", "a", big(1))
     with Worker(method, holder, small.name) as worker:
         seat = worker.hear()
@@ -69,7 +69,7 @@ def test_what_a_killed_reader_pinned_is_given_back(small: shmcache.Writer, metho
         assert (0, 0) == (info["in_use"], info["pins"])
 
 
-def test_all_seats_taken_is_busy_and_each_kill_frees_one(small: shmcache.Writer) -> None:
+def test_a_full_seat_table_is_busy_and_each_kill_frees_a_seat(small: shmcache.Writer) -> None:
     small.put("pods", "a", big(1))
     with ExitStack() as stack:
         workers = [stack.enter_context(Worker("fork", holder, small.name)) for _ in range(4)]
@@ -87,7 +87,7 @@ def test_all_seats_taken_is_busy_and_each_kill_frees_one(small: shmcache.Writer)
 
 
 def reader_of_everything(pipe: Connection, name: str) -> None:
-    """Uses all there is, as fast as it can, until it is killed somewhere in it."""
+    """Uses every read as fast as it can, until it is killed somewhere in between."""
     pipe.send("ready")
     kept: list[Any] = []
     while True:
@@ -130,7 +130,7 @@ def test_readers_killed_at_random_moments_keep_nothing(
 
 
 def slow_reader(pipe: Connection, name: str) -> None:
-    """Has a view and deltas; is stopped; says what became of them."""
+    """Has a view and deltas, and is stopped; reports what became of them."""
     with shmcache.attach(name) as cache:
         view, cursor = cache["pods"]["a"], cache.follow()
         pipe.send(cache.seat)
@@ -156,10 +156,10 @@ def slow_reader(pipe: Connection, name: str) -> None:
 
 
 @pytest.mark.parametrize("more", [0, 40], ids=["little", "too much"])
-def test_a_stopped_reader_costs_a_bounded_memory_and_is_told_the_truth(
+def test_a_stopped_reader_costs_bounded_memory_and_learns_what_it_lost(
     small: shmcache.Writer, more: int
 ) -> None:
-    """Its view stays, unless its generation alone is more than the garbage that may be kept."""
+    """Its view stays unless its generation alone exceeds the garbage limit."""
     small.put("pods", "a", big(0))
     for number in range(more):
         small.put("nodes", f"n{number}", big(number))
@@ -169,7 +169,7 @@ def test_a_stopped_reader_costs_a_bounded_memory_and_is_told_the_truth(
 
         for number in range(more):
             small.delete("nodes", f"n{number}")
-        for number in range(1, 401):  # 40 times the garbage that may be kept
+        for number in range(1, 401):  # 40 times the garbage limit
             small.put("pods", "a", big(number))
             assert small.stats()["limbo_bytes"] <= 2 * MIB + 4 * BIG
 
@@ -183,7 +183,7 @@ def test_a_stopped_reader_costs_a_bounded_memory_and_is_told_the_truth(
         assert [401] == worker.hear()
 
 
-def test_a_reader_stopped_for_less_than_that_misses_nothing(small: shmcache.Writer) -> None:
+def test_a_reader_stopped_for_fewer_changes_misses_nothing(small: shmcache.Writer) -> None:
     small.put("pods", "a", big(0))
     with Worker("fork", slow_reader, small.name) as worker:
         worker.hear()
@@ -201,7 +201,7 @@ def test_a_reader_stopped_for_less_than_that_misses_nothing(small: shmcache.Writ
 
 
 def owner(pipe: Connection, name: str) -> None:
-    """Writes one state, says so, then writes without end."""
+    """Writes one state, reports it, then writes without end."""
     writer = shmcache.Writer(name, ["pods", "nodes"], ring_slots=64, arena_max="64MiB")
     number = 0
     while True:
@@ -216,7 +216,7 @@ def owner(pipe: Connection, name: str) -> None:
 
 
 def numbers_in(cache: shmcache.Cache) -> int:
-    """The one number that everything shows."""
+    """The one number that every object shows."""
     with cache.snapshot() as at:
         return numbers_at(at)
 
@@ -241,7 +241,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_state(name: str, rng: rand
             worker.kill()
 
             seen.append(numbers_in(cache))
-            late = stack.enter_context(shmcache.attach(name))  # the dead one's cache is served
+            late = stack.enter_context(shmcache.attach(name))  # the dead one's cache is readable
             assert seen[-1] == numbers_in(late)
             dead = cache.instance
             held = [stack.enter_context(reader.snapshot()) for reader in (cache, late)]
@@ -267,7 +267,7 @@ def test_a_stopped_writer_keeps_its_lock_and_serves_its_readers(name: str) -> No
                     shmcache.Writer(name, ["pods"])
             assert number == numbers_in(cache)
             worker.send_signal(18)
-            assert cache.wait(cache.latest, 60), "it does not go on"
+            assert cache.wait(cache.latest, 60), "it does not resume"
             assert number <= numbers_in(cache)
 
 
@@ -284,7 +284,7 @@ def rival(pipe: Connection, name: str) -> None:
         writer.close()
 
 
-def test_of_many_writers_that_start_at_once_one_wins(name: str) -> None:
+def test_one_of_many_writers_that_start_at_once_wins(name: str) -> None:
     for _ in range(5):
         with ExitStack() as stack:
             workers = [stack.enter_context(Worker("fork", rival, name)) for _ in range(6)]
@@ -303,8 +303,8 @@ def test_of_many_writers_that_start_at_once_one_wins(name: str) -> None:
 
 
 def begetter(pipe: Connection, name: str) -> None:
-    """Dies before its cache is published: after creating a segment, say."""
-    from shmcache.segments import Place
+    """Dies before its cache is published: for example after creating a segment."""
+    from shmcache.memory.segments import Place
 
     def die(*_: Any) -> None:
         pipe.send("dying")
@@ -314,7 +314,7 @@ def begetter(pipe: Connection, name: str) -> None:
     shmcache.Writer(name, ["pods"])
 
 
-def test_what_a_writer_left_that_died_while_it_started_is_cleaned_up(name: str) -> None:
+def test_files_of_a_writer_that_died_during_its_start_are_cleaned_up(name: str) -> None:
     with Worker("fork", begetter, name) as worker:
         assert "dying" == worker.hear()
         worker.process.join()

@@ -1,5 +1,5 @@
-"""Invariant tested: whoever is killed or stopped, wherever, nothing is torn, stale, lost or leaked
-(G1, G2, G4, G10, G40); the long campaign is `make kills`."""
+"""Invariant tested: whichever process is killed or stopped, and wherever, nothing is torn, stale,
+lost or leaked (G1, G2, G4, G10, G40); the long campaign is `make kills`."""
 
 from __future__ import annotations
 

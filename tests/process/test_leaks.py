@@ -1,5 +1,5 @@
-"""Invariant tested: what was opened is given back - descriptors, maps, threads, names, seats,
-locks - however it ended, also in children of fork() and exec()."""
+"""Invariant tested: every opened thing is given back - descriptors, maps, threads, names, seats,
+locks - however its use ended, also in children of fork() and exec()."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from shmcache.errors import (
     Lapped,
     UnsupportedValue,
 )
-from shmcache.locations import SharedMemory
-from shmcache.segments import PREFIX
+from shmcache.memory.locations import SharedMemory
+from shmcache.memory.segments import PREFIX
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
@@ -35,7 +35,7 @@ MANY = 30
 
 
 def held() -> tuple[int, int, int, list[str]]:
-    """Descriptors, maps of ours, threads, and names."""
+    """Descriptors, maps of shmcache, threads, and names."""
     gc.collect()
     with open("/proc/self/maps", encoding="utf-8") as maps:
         mapped = sum("shmcache-v" in line for line in maps)
@@ -44,7 +44,7 @@ def held() -> tuple[int, int, int, list[str]]:
 
 
 def no_more_than(before: tuple[int, int, int, list[str]]) -> bool:
-    """Of what earlier tests left, a thread or a descriptor may end at any time."""
+    """A thread or a descriptor of an earlier test may end at any time."""
     fds, mapped, threads, names = held()
     return fds <= before[0] and mapped <= before[1] and threads <= before[2] and names == before[3]
 
@@ -54,16 +54,16 @@ def settled(before: tuple[int, int, int, list[str]]) -> None:
 
 
 def use(cache: shmcache.Cache) -> list[Any]:
-    """Something of every kind; what is returned holds pins."""
+    """Opens something of every kind; the returned objects hold pins."""
     cursor = cache.follow(start=0)
     at = cache.snapshot()
     cache.wait(cache.latest, 0)
     return [at, at["pods"].list(), cursor.take(), cache["pods"].get("a"), iter(cache["pods"])]
 
 
-def test_attaching_again_and_again_leaves_nothing(writer: shmcache.Writer) -> None:
+def test_attaching_repeatedly_leaves_nothing(writer: shmcache.Writer) -> None:
     writer.put("pods", "a", {"x": [1, {"y": 2}]})
-    with shmcache.attach(writer.name) as cache:  # what is made once per process
+    with shmcache.attach(writer.name) as cache:  # created once per process
         use(cache)
     before, seats = held(), set()
 
@@ -79,7 +79,7 @@ def test_attaching_again_and_again_leaves_nothing(writer: shmcache.Writer) -> No
     assert not any(seat_of(writer, seat)["in_use"] for seat in seats)
 
 
-def test_a_view_that_outlives_its_cache_keeps_the_seat_until_it_goes(
+def test_a_view_that_outlives_its_cache_keeps_the_seat_until_it_is_freed(
     writer: shmcache.Writer,
 ) -> None:
     writer.put("pods", "a", {"x": 1})
@@ -98,7 +98,7 @@ def test_a_view_that_outlives_its_cache_keeps_the_seat_until_it_goes(
     assert before[1] > held()[1]
 
 
-def test_writing_again_and_again_leaves_nothing(name: str) -> None:
+def test_writing_repeatedly_leaves_nothing(name: str) -> None:
     shmcache.Writer(name, ["pods"]).close()
     before = held()
     for number in range(MANY):
@@ -110,8 +110,8 @@ def test_writing_again_and_again_leaves_nothing(name: str) -> None:
     settled(before)
 
 
-def test_what_fails_leaves_nothing(writer: shmcache.Writer) -> None:
-    """Refused writers, refused values, no seat, a broken segment."""
+def test_failures_leave_nothing(writer: shmcache.Writer) -> None:
+    """Refused writers, refused values, no free seat, a broken segment."""
     writer.put("pods", "a", {"x": 1})
     path = writer.place.location.file(
         next(file for file in writer.place.instances() if file.endswith(".data"))
@@ -141,7 +141,7 @@ def test_what_fails_leaves_nothing(writer: shmcache.Writer) -> None:
         assert {"x": 1} == cache["pods"]["a"]
 
 
-def test_no_seat_leaves_nothing(name: str) -> None:
+def test_a_refused_seat_leaves_nothing(name: str) -> None:
     with shmcache.Writer(name, seats=1), shmcache.attach(name):
         before = held()
         for _ in range(MANY):
@@ -153,7 +153,12 @@ def test_no_seat_leaves_nothing(name: str) -> None:
 # ---- children -----------------------------------------------------------------------------------
 
 
-WARNINGS = ["-W", "error", "-W", "ignore::DeprecationWarning"]  # that of fork with threads
+WARNINGS = [
+    "-W",
+    "error",
+    "-W",
+    "ignore::DeprecationWarning",
+]  # Python's, about fork with threads
 FORKING = """
 import os, sys, shmcache
 writer = shmcache.Writer(sys.argv[1], ["pods"])
@@ -178,7 +183,7 @@ writer.close()
 """
 
 
-def test_a_child_that_ends_as_any_process_harms_nobody(name: str) -> None:
+def test_a_child_that_ends_normally_harms_no_other_process(name: str) -> None:
     done = subprocess.run(
         [sys.executable, "-X", "dev", *WARNINGS, "-c", FORKING, name],
         capture_output=True,
@@ -190,7 +195,7 @@ def test_a_child_that_ends_as_any_process_harms_nobody(name: str) -> None:
 
 
 def idler(pipe: Connection) -> None:
-    """A child that lives on, with all that it inherited."""
+    """A child that lives on, with everything it inherited."""
     pipe.send(sorted(os.readlink(f"/proc/self/fd/{fd}") for fd in descriptors()))
     pipe.recv()
 
@@ -206,8 +211,10 @@ def test_a_child_that_lives_on_keeps_no_lock_and_no_seat(name: str) -> None:
         cache, other = shmcache.attach(name), shmcache.attach(name)
         with Worker("fork", idler) as child:
             links = child.hear()
-            assert not [link for link in links if link.endswith(".lock")]
-            assert 1 == len([link for link in links if link.endswith(".seats")])  # no seat's own
+            assert not [link for link in links if link.endswith(".lock") and name in link]
+            assert 1 == len(
+                [link for link in links if link.endswith(".seats") and name in link]
+            )  # no seat's own
             cache.close()
             shmcache.attach(name).close()
             other.close()
@@ -217,9 +224,7 @@ def test_a_child_that_lives_on_keeps_no_lock_and_no_seat(name: str) -> None:
                 shmcache.attach(name).close()
 
 
-def test_a_program_that_is_started_inherits_nothing(
-    writer: shmcache.Writer, cache: shmcache.Cache
-) -> None:
+def test_a_started_program_inherits_nothing(writer: shmcache.Writer, cache: shmcache.Cache) -> None:
     writer.put("pods", "a", {})
     listed = subprocess.run(
         ["ls", "-l", "/proc/self/fd"], close_fds=False, capture_output=True, text=True, check=True
@@ -228,8 +233,8 @@ def test_a_program_that_is_started_inherits_nothing(
     assert PREFIX not in listed.stdout
 
 
-def test_forks_in_the_middle_of_other_threads_work_hang_nobody(writer: shmcache.Writer) -> None:
-    """The locks of a thread that is not in the child may be held there for ever."""
+def test_forks_while_other_threads_work_cause_no_hang(writer: shmcache.Writer) -> None:
+    """Locks of threads that the child lacks may stay locked there for ever."""
     writer.put_many("pods", [(f"k{n}", {"n": n}, None) for n in range(200)])
     cache = shmcache.attach(writer.name)
     stop, rounds = threading.Event(), [0, 0, 0]
@@ -269,7 +274,7 @@ def test_forks_in_the_middle_of_other_threads_work_hang_nobody(writer: shmcache.
 
 
 def child_of_threads(cache: shmcache.Cache, writer: shmcache.Writer) -> None:
-    assert cache["pods"].get("k1") is not None  # attached anew
+    assert cache["pods"].get("k1") is not None  # attached again
     with cache.snapshot() as at:
         assert len(at["pods"]) >= 200
     assert cache.wait(0, 1)
@@ -307,7 +312,7 @@ def seated(pipe: Connection, name: str) -> None:
         pipe.send(cache["pods"]["a"]["x"])
 
 
-def test_seats_are_distinct_and_all_come_back(writer: shmcache.Writer) -> None:
+def test_seats_are_distinct_and_all_are_released(writer: shmcache.Writer) -> None:
     writer.put("pods", "a", {"x": 1})
     workers = [Worker("fork", seated, writer.name) for _ in range(10)]
     try:

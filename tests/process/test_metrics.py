@@ -1,8 +1,10 @@
-"""Invariant tested: any one process tells of all of them; probes say what a person would say."""
+"""Invariant tested: any one process reports on all of them; probes agree with what a person would
+see."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import os
 import re
@@ -20,9 +22,9 @@ import pytest
 from workers import Command
 
 import shmcache
-from shmcache import metrics
-from shmcache.endpoint import Served, parse
-from shmcache.health import Endpoint
+from shmcache.monitor import metrics
+from shmcache.monitor.health import Endpoint
+from shmcache.monitor.metrics_server import MetricsServer, parse
 from shmcache.testing import ApiServer
 
 prometheus = pytest.importorskip(
@@ -57,7 +59,7 @@ def cache(writer: shmcache.Writer, name: str) -> Iterator[shmcache.Cache]:
 
 
 def samples(text: str) -> Samples:
-    """What Prometheus would read, by its own parser; each sample once."""
+    """The page as Prometheus's own parser reads it; each sample once."""
     found: Samples = {}
     for family in text_string_to_metric_families(text):
         assert family.type in {"counter", "gauge", "summary"}, family
@@ -70,7 +72,7 @@ def samples(text: str) -> Samples:
 
 
 def value(found: Samples, metric: str, **labels: str) -> float:
-    """The one sample of this name with these labels among others."""
+    """The one sample of this name whose labels include these."""
     fits = [
         number
         for (name, has), number in found.items()
@@ -80,7 +82,7 @@ def value(found: Samples, metric: str, **labels: str) -> float:
     return fits[0]
 
 
-def test_what_the_server_told_is_under_client_gos_names(cache: shmcache.Cache) -> None:
+def test_metrics_of_the_server_have_client_gos_names(cache: shmcache.Cache) -> None:
     found = samples(metrics.Meter(cache).text())
 
     assert 2 == value(found, "reflector_lists_total", name="pods")
@@ -117,7 +119,7 @@ sys.stdin.readline()
 """
 
 
-def test_lag_of_a_worker_is_seen_from_any_other_process(
+def test_lag_of_a_worker_is_visible_from_any_other_process(
     writer: shmcache.Writer, cache: shmcache.Cache
 ) -> None:
     """G35."""
@@ -144,7 +146,7 @@ def test_lag_of_a_worker_is_seen_from_any_other_process(
         worker.stdin.write("\n")
         worker.stdin.flush()
 
-    assert 5 == value(behind, "shmcache_worker_lag_deltas", pid=pid)  # taken, not dealt with
+    assert 5 == value(behind, "shmcache_worker_lag_deltas", pid=pid)  # taken, but not handled yet
     assert 0 == value(rested, "shmcache_worker_lag_deltas", pid=pid)
     assert 5 == value(rested, "shmcache_worker_taken_total", pid=pid)
     assert 0 == value(rested, "shmcache_worker_lapped_total", pid=pid)
@@ -152,11 +154,16 @@ def test_lag_of_a_worker_is_seen_from_any_other_process(
     assert not [key for key in gone if ("pid", pid) in key[1]]
 
 
-def test_queues_are_told_under_client_gos_names(cache: shmcache.Cache) -> None:
-    queue = cache.queue("deployments.apps")
+def test_queues_are_reported_under_client_gos_names(cache: shmcache.Cache) -> None:
+    queue = cache.queue("deployments.apps", base_delay=900.0)
     queue.add("a/b")
     queue.add("a/c")
     taken = queue.get(PATIENCE)
+    queue.add_after("a/d", 600)
+    queue.add_after("a/e", 600)
+    queue.add_rate_limited("a/e")
+    queue.forget("a/d")
+    time.sleep(0.02)
 
     found = samples(metrics.Meter(cache).text())
 
@@ -164,11 +171,15 @@ def test_queues_are_told_under_client_gos_names(cache: shmcache.Cache) -> None:
     assert 2 == value(found, "workqueue_adds_total", name="deployments.apps")
     assert 1 == value(found, "workqueue_queue_duration_seconds_count", name="deployments.apps")
     assert 0 <= value(found, "workqueue_unfinished_work_seconds", name="deployments.apps")
+    assert 2 == value(found, "shmcache_workqueue_delayed", name="deployments.apps")
+    assert 1 == value(found, "shmcache_workqueue_in_progress", name="deployments.apps")
+    assert 1 == value(found, "shmcache_workqueue_failing", name="deployments.apps")
+    assert 0.02 <= value(found, "shmcache_workqueue_oldest_seconds", name="deployments.apps")
     assert taken is not None
     queue.done(taken)
 
 
-def test_a_collector_says_the_same_in_a_registry(cache: shmcache.Cache) -> None:
+def test_a_collector_reports_the_same_in_a_registry(cache: shmcache.Cache) -> None:
     registry = prometheus.CollectorRegistry()
     registry.register(metrics.Collector(cache))
 
@@ -186,7 +197,7 @@ def asked(endpoint: Endpoint, path: str, query: str = "") -> tuple[int, str]:
     return int(answer.status_line[:3]), answer.body.decode()
 
 
-def test_ready_needs_every_first_list_and_names_what_is_missing(
+def test_readiness_needs_every_first_list_and_names_the_missing_ones(
     writer: shmcache.Writer, cache: shmcache.Cache
 ) -> None:
     endpoint = Endpoint(cache=cache)
@@ -206,7 +217,7 @@ def test_ready_needs_every_first_list_and_names_what_is_missing(
     assert 404 == asked(endpoint, "/")[0]
 
 
-def test_before_there_is_a_cache_probes_fail_and_metrics_say_down(name: str) -> None:
+def test_without_a_cache_probes_fail_and_metrics_report_down(name: str) -> None:
     endpoint = Endpoint(name)
 
     assert 503 == asked(endpoint, "/readyz")[0]
@@ -216,11 +227,11 @@ def test_before_there_is_a_cache_probes_fail_and_metrics_say_down(name: str) -> 
 
 
 class Run:
-    """`shmcache run --metrics`, and where it says that it serves them."""
+    """`shmcache run --listen`, and the address that it logs."""
 
     def __init__(self, name: str, server: ApiServer, address: str) -> None:
-        command = [sys.executable, "-m", "shmcache", "run", "pods", "--name", name]
-        command += ["--server", server.url, "--metrics", address, "--no-keep"]
+        command = [sys.executable, "-m", "shmcache", "run", "pods", "--cache", name]
+        command += ["--server", server.url, "--listen", address, "--no-keep"]
         self.process = Command(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         self.lines: list[str] = []
@@ -289,7 +300,7 @@ def test_run_serves_metrics_and_probes(name: str, where: str, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_writer_that_stands_still_fails_the_probe_of_another_process(name: str) -> None:
+def test_a_stopped_writer_fails_the_probe_of_another_process(name: str) -> None:
     with ApiServer(seed=1) as server:
         run = Run(name, server, "127.0.0.1:0")
         try:
@@ -312,21 +323,21 @@ def test_a_writer_that_stands_still_fails_the_probe_of_another_process(name: str
     assert re.search(r"writer failed: pid \d+ tended the cache .* ago: it stands still", text)
 
 
-def test_the_socket_of_a_killed_process_is_taken_over_and_a_living_ones_is_not(
+def test_the_socket_of_a_killed_process_is_taken_over_but_not_that_of_a_living_one(
     cache: shmcache.Cache, tmp_path: Path
 ) -> None:
     path = f"{tmp_path}/s"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(path)
-    served = Served(f"unix:{path}", Endpoint(cache.name))
+    served = MetricsServer(f"unix:{path}", Endpoint(cache.name))
 
-    with pytest.raises(OSError, match="somebody listens"):
-        Served(f"unix:{path}", Endpoint(cache.name))
+    with pytest.raises(OSError, match="another process listens"):
+        MetricsServer(f"unix:{path}", Endpoint(cache.name))
     served.close()
 
 
 @pytest.mark.parametrize("text", ["9090", "host:", "host:x", "host:99999"])
-def test_an_address_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="ADDRESS:PORT"):
         parse(text)
 
@@ -334,7 +345,7 @@ def test_an_address_that_is_none_is_refused(text: str) -> None:
 def test_wsgi_and_asgi_answer_the_same(cache: shmcache.Cache) -> None:
     started: list[Any] = []
     body = b"".join(
-        metrics.wsgi_app(cache.name)({"PATH_INFO": "/livez"}, lambda *said: started.append(said))
+        metrics.wsgi_app(cache.name)({"PATH_INFO": "/livez"}, lambda *head: started.append(head))
     )
     sent: list[Any] = []
 
@@ -349,3 +360,31 @@ def test_wsgi_and_asgi_answer_the_same(cache: shmcache.Cache) -> None:
 
     assert ("200 OK", b"ok") == (started[0][0], body)
     assert (200, b"ok") == (sent[0]["status"], sent[1]["body"])
+
+
+def test_a_regular_file_at_the_path_of_the_socket_stays(
+    cache: shmcache.Cache, tmp_path: Path
+) -> None:
+    file = tmp_path / "notes"
+    file.write_text("mine")
+
+    with pytest.raises(FileExistsError, match="not a socket"):
+        MetricsServer(f"unix:{file}", Endpoint(cache.name))
+    assert file.read_text() == "mine"
+
+
+def test_slow_clients_of_the_metrics_port_do_not_block_probes(cache: shmcache.Cache) -> None:
+    """Each sends a byte now and then; probes are answered all the time."""
+    served = MetricsServer("127.0.0.1:0", Endpoint(cache.name))
+    port = int(served.url.rpartition(":")[2])
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            for _ in range(40):
+                sock = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+                stack.enter_context(sock).sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\nX:")
+            for path in ("/livez", "/metrics"):
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+                connection.request("GET", path)
+                assert connection.getresponse().status == 200
+                connection.close()
+    served.close()

@@ -1,5 +1,5 @@
-"""Invariant tested: a writer whose files were removed under it is found again, with all it has;
-who was attached loses nothing; another's cache at the name is left alone (G41, G46)."""
+"""Invariant tested: a writer whose files were removed is found again, with its whole content;
+attached readers lose nothing; another writer's cache at the name stays untouched (G41, G46)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ import pytest
 from workers import PATIENCE, Worker, eventually
 
 import shmcache
-from shmcache import _native, names, states
+from shmcache import _native, states
 from shmcache.errors import FencedError
-from shmcache.observing import Observed
-from shmcache.segments import Place
+from shmcache.memory.segments import Place
+from shmcache.monitor.observing import Observed
+from shmcache.writer import relocating as names
+from shmcache.writer.handle import Handle
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
@@ -33,7 +35,7 @@ def pod(number: int) -> dict[str, Any]:
 
 @pytest.fixture
 def writer(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[shmcache.Writer]:
-    """Its own thread does not look at the names: the test says when."""
+    """Its own thread does not check the names: the test decides when."""
     monkeypatch.setattr(names, "LOOK_SECONDS", 3600.0)
     monkeypatch.setattr(names, "RETRY_SECONDS", 3600.0)
     pods = shmcache.Resource("pods", {"node": "spec.node"})
@@ -56,7 +58,7 @@ def remove(writer: shmcache.Writer, ends: tuple[str, ...]) -> None:
 
 
 def look(writer: shmcache.Writer) -> bool:
-    """The next of its regular looks, now; whether it goes on."""
+    """Its next regular check, now; returns whether it continues."""
     writer._names._next = 0.0
     return writer._tend()
 
@@ -64,7 +66,7 @@ def look(writer: shmcache.Writer) -> bool:
 @pytest.mark.parametrize(
     "ends", [("cache",), ("lock",), ("data",), ("seats",), ("data", "seats"), EVERYTHING]
 )
-def test_g46_removed_names_are_made_anew(
+def test_g46_removed_names_are_recreated(
     writer: shmcache.Writer, caplog: pytest.LogCaptureFixture, ends: tuple[str, ...]
 ) -> None:
     with shmcache.attach(writer.name) as cache:
@@ -74,11 +76,13 @@ def test_g46_removed_names_are_made_anew(
         assert look(writer)
 
         assert 1 == writer.stats()["renamed"]
-        assert all(f".{end}" in caplog.text for end in ends), "the log does not say what was gone"
+        assert all(f".{end}" in caplog.text for end in ends), (
+            "the log does not name the removed files"
+        )
         assert (instance == cache.instance) is not bool({"data", "seats"} & set(ends))
         writer.put("pods", "new", pod(1000))
         assert cache["pods"]["new"] == pod(1000)
-        assert view == pod(7), "what was held has changed"
+        assert view == pod(7), "a held view has changed"
         with shmcache.attach(writer.name) as late:
             assert 201 == len(late["pods"])
             assert late["pods"]["p150"] == pod(150)
@@ -88,36 +92,36 @@ def test_g46_removed_names_are_made_anew(
     writer.check()
     assert sorted(EVERYTHING) == sorted(file.rpartition(".")[2] for file in names_of(writer))
     assert look(writer)
-    assert 1 == writer.stats()["renamed"], "it was done twice"
+    assert 1 == writer.stats()["renamed"], "it moved twice"
 
 
 def seen_by(cache: shmcache.Cache, writer: shmcache.Writer) -> dict[str, int]:
-    """What metrics are made of."""
+    """The numbers that metrics are made of."""
     writer._tend()
     return Observed(cache, writer.place).stats
 
 
-def test_handlers_are_told_what_changes_and_nothing_else(writer: shmcache.Writer) -> None:
-    told: list[tuple[str, str]] = []
+def test_handlers_receive_only_real_changes(writer: shmcache.Writer) -> None:
+    received: list[tuple[str, str]] = []
     with shmcache.attach(writer.name) as cache:
         registration = cache["pods"].add_handler(
-            on_add=lambda obj, *_: told.append(("add", str(obj["metadata"]["name"]))),
-            on_update=lambda old, _: told.append(("update", str(old["metadata"]["name"]))),
-            on_delete=lambda obj, *_: told.append(("delete", obj.key)),
+            on_add=lambda obj, *_: received.append(("add", str(obj["metadata"]["name"]))),
+            on_update=lambda old, _: received.append(("update", str(old["metadata"]["name"]))),
+            on_delete=lambda obj, *_: received.append(("delete", obj.key)),
         )
         cache.start()
         eventually(lambda: registration.has_synced, "it has not synced")
-        told.clear()
+        received.clear()
         remove(writer, EVERYTHING)
         assert look(writer)
         writer.put("pods", "p3", pod(3) | {"new": 1}, "9999")
         writer.delete("pods", "p5")
         writer.apply("pods", [pod(1000)])
-        eventually(lambda: ("add", "p1000") in told, "nothing comes any more")
-        assert [("add", "p1000"), ("delete", "p5"), ("update", "p3")] == sorted(told)
+        eventually(lambda: ("add", "p1000") in received, "handlers receive nothing any more")
+        assert [("add", "p1000"), ("delete", "p5"), ("update", "p3")] == sorted(received)
 
 
-def test_who_sleeps_is_woken_and_sleeps_on_in_the_new_instance(writer: shmcache.Writer) -> None:
+def test_a_sleeper_wakes_and_sleeps_on_in_the_new_instance(writer: shmcache.Writer) -> None:
     with Worker("fork", sleeper, writer.name) as worker:
         assert "ready" == worker.hear()
         remove(writer, EVERYTHING)
@@ -141,7 +145,7 @@ def sleeper(pipe: Connection, name: str) -> None:
                 pipe.send(found)
 
 
-def test_what_is_being_staged_is_not_lost(writer: shmcache.Writer) -> None:
+def test_staged_content_is_not_lost(writer: shmcache.Writer) -> None:
     with writer.begin_replace("pods", "18") as staged:
         staged.apply([pod(number) for number in range(50)])
         remove(writer, EVERYTHING)
@@ -152,7 +156,7 @@ def test_what_is_being_staged_is_not_lost(writer: shmcache.Writer) -> None:
         assert cache["pods"]["p99"] == pod(99)
 
 
-def test_the_next_writer_goes_on_in_the_new_instance(name: str) -> None:
+def test_the_next_writer_resumes_in_the_new_instance(name: str) -> None:
     with Worker("fork", writing, name) as first:
         assert "ready" == first.hear()
         for file in Place(name).location.names(Place(name).stem):
@@ -174,17 +178,17 @@ def writing(pipe: Connection, name: str) -> None:
         pipe.send(look(writer))
 
 
-def test_it_is_noticed_in_time_without_being_asked(name: str) -> None:
+def test_the_writer_notices_in_time_by_itself(name: str) -> None:
     with shmcache.Writer(name, ["pods"], **OPTIONS) as writer:
         writer.apply("pods", [pod(1)])
         remove(writer, EVERYTHING)
-        eventually(lambda: writer.stats()["renamed"] == 1, "nobody notices")
+        eventually(lambda: writer.stats()["renamed"] == 1, "the writer does not notice")
         with shmcache.attach(name) as cache:
             assert ["p1"] == list(cache["pods"])
     assert names.LOOK_SECONDS * 2 <= 10
 
 
-# ---- what is not ours ---------------------------------------------------------------------------
+# ---- files of others ----------------------------------------------------------------------------
 
 
 def another_writer(writer: shmcache.Writer) -> shmcache.Writer:
@@ -201,7 +205,7 @@ def one_that_left(writer: shmcache.Writer) -> shmcache.Writer:
 
 
 @pytest.mark.parametrize("come", [another_writer, one_that_left])
-def test_another_cache_at_the_name_is_left_alone(
+def test_another_writers_cache_at_the_name_stays_untouched(
     writer: shmcache.Writer,
     caplog: pytest.LogCaptureFixture,
     come: Callable[[shmcache.Writer], shmcache.Writer],
@@ -227,7 +231,7 @@ def test_another_cache_at_the_name_is_left_alone(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as other users")
-def test_a_name_that_is_another_users_now_ends_the_writer(writer: shmcache.Writer) -> None:
+def test_a_name_that_now_belongs_to_another_user_ends_the_writer(writer: shmcache.Writer) -> None:
     path = writer.place.location.file(writer.place.pointer)
     text = Path(path).read_text(encoding="ascii")
     os.unlink(path)
@@ -242,7 +246,7 @@ def test_a_name_that_is_another_users_now_ends_the_writer(writer: shmcache.Write
 
 
 @pytest.mark.parametrize("text", ["", "no cache", "shmcache 1 2 4096\n"])
-def test_a_pointer_that_leads_nowhere_is_written_again(writer: shmcache.Writer, text: str) -> None:
+def test_a_dangling_pointer_is_written_again(writer: shmcache.Writer, text: str) -> None:
     Path(writer.place.location.file(writer.place.pointer)).write_text(text, encoding="ascii")
 
     assert look(writer)
@@ -251,7 +255,7 @@ def test_a_pointer_that_leads_nowhere_is_written_again(writer: shmcache.Writer, 
         assert 200 == len(cache["pods"])
 
 
-def test_what_cannot_be_done_now_is_tried_again(
+def test_a_move_that_fails_is_retried(
     writer: shmcache.Writer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     remove(writer, EVERYTHING)
@@ -259,7 +263,7 @@ def test_what_cannot_be_done_now_is_tried_again(
         patch.setattr(names, "lib", _FullLib())
         for _ in range(2):
             assert look(writer)
-    assert 1 == caplog.text.count("cannot be made anew yet")
+    assert 1 == caplog.text.count("cannot be restored yet")
     assert ["cache", "lock"] == [file.rpartition(".")[2] for file in names_of(writer)]
     writer.put("pods", "new", {})  # as before
 
@@ -269,17 +273,18 @@ def test_what_cannot_be_done_now_is_tried_again(
         assert "new" in cache["pods"]
 
 
-def test_a_lock_that_was_made_anew_is_known_to_the_next_writer_at_once(
+def test_the_next_writer_finds_a_recreated_lock_at_once(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the look after it fails: DATA names that lock's file, or nobody could go on."""
+    """Also where the check after it fails: DATA names that lock's file, or no writer could
+    resume."""
     with shmcache.Writer(name, ["pods"], arena_max="64MiB") as writer:
         writer.put("pods", "a", {"n": 1})
         remove(writer, ("lock",))
         with monkeypatch.context() as patch:
             real = names._relock
 
-            def relocked(one: shmcache.Writer) -> None:
+            def relocked(one: Handle) -> None:
                 real(one)
                 raise OSError(errno.EMFILE, "Too many open files")
 
@@ -292,7 +297,7 @@ def test_a_lock_that_was_made_anew_is_known_to_the_next_writer_at_once(
 
 
 class _FullLib:
-    """The core, where there is no room for a copy."""
+    """The core on a system without room for a copy."""
 
     def __getattr__(self, name: str) -> Any:
         if name == "shmc_writer_copy":
@@ -300,7 +305,7 @@ class _FullLib:
         return getattr(_native.lib, name)
 
 
-def test_a_directory_that_was_removed_is_made_again(tmp_path: Path) -> None:
+def test_a_removed_directory_is_made_again(tmp_path: Path) -> None:
     with shmcache.Writer(str(tmp_path / "cache"), ["pods"], **OPTIONS) as writer:
         writer.apply("pods", [pod(1)])
         shutil.rmtree(tmp_path / "cache")

@@ -17,9 +17,9 @@ from workers import METHODS, Method, Worker, eventually, state_of_process
 
 import shmcache
 from shmcache.errors import LayoutMismatch, QueueShutDown
-from shmcache.queue import WorkQueue
-from shmcache.queuefile import file_of, queue_names
-from shmcache.segments import Place
+from shmcache.memory.segments import Place
+from shmcache.queue.queuefile import file_of, queue_names
+from shmcache.queue.workqueue import WorkQueue
 
 LONG = 60.0
 
@@ -31,7 +31,7 @@ def queue(name: str) -> Iterator[WorkQueue]:
 
 
 def _serve(pipe: Any, name: str) -> None:
-    """A worker that does as it is told."""
+    """A worker that runs commands."""
     with WorkQueue(Place(name), "work", slots=1024, rate=None) as queue:
         while (what := pipe.recv()) is not None:
             method, *arguments = what
@@ -45,7 +45,7 @@ def take(queue: WorkQueue) -> str:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_one_process_adds_another_one_gets(
+def test_one_process_gets_keys_that_another_one_added(
     queue: WorkQueue, name: str, method: Method
 ) -> None:
     with Worker(method, _serve, name) as other:
@@ -60,9 +60,7 @@ def test_what_one_process_adds_another_one_gets(
         other.process.join()
 
 
-def test_a_killed_workers_key_is_in_other_hands_within_a_second(
-    queue: WorkQueue, name: str
-) -> None:
+def test_a_killed_workers_key_goes_to_another_within_a_second(queue: WorkQueue, name: str) -> None:
     with Worker("spawn", _serve, name) as other:
         queue.add("a", 7)
         assert "a" == other.ask(("get", LONG))
@@ -76,7 +74,7 @@ def test_a_killed_workers_key_is_in_other_hands_within_a_second(
 
 
 def test_a_stopped_worker_keeps_its_key_and_goes_on(queue: WorkQueue, name: str) -> None:
-    """Stopped is not dead: its lock is held."""
+    """A stopped process is not dead: it still holds its lock."""
     with Worker("spawn", _serve, name) as other:
         queue.add("a")
         assert "a" == other.ask(("get", LONG))
@@ -90,7 +88,7 @@ def test_a_stopped_worker_keeps_its_key_and_goes_on(queue: WorkQueue, name: str)
         assert "a" == take(queue)
 
 
-def test_sleepers_are_woken_one_for_each_key(queue: WorkQueue, name: str) -> None:
+def test_each_added_key_wakes_one_sleeper(queue: WorkQueue, name: str) -> None:
     workers = [Worker("spawn", _serve, name) for _ in range(3)]
     try:
         for worker in workers:
@@ -100,7 +98,7 @@ def test_sleepers_are_woken_one_for_each_key(queue: WorkQueue, name: str) -> Non
             eventually(lambda pid=worker.pid: state_of_process(pid) == "S", "no sleep")  # type: ignore[misc]
         before = queue.stats()["posts"]
         queue.add("a")
-        eventually(lambda: not all(worker.silent() for worker in workers), "nobody wakes")
+        eventually(lambda: not all(worker.silent() for worker in workers), "no worker wakes")
         heard = [worker for worker in workers if not worker.silent()]
         assert ["a"] == [worker.hear() for worker in heard]
         assert 1 == queue.stats()["posts"] - before
@@ -114,7 +112,7 @@ def test_sleepers_are_woken_one_for_each_key(queue: WorkQueue, name: str) -> Non
 
 
 def test_a_worker_killed_in_its_sleep_loses_nothing(queue: WorkQueue, name: str) -> None:
-    """Whoever rings for it then rings for nobody; the others look again in time."""
+    """Wake-ups sent to it reach no worker; the others check again in time."""
     with Worker("spawn", _serve, name) as dies, Worker("spawn", _serve, name) as lives:
         for worker in (dies, lives):
             worker.ask(("__len__",))
@@ -128,7 +126,7 @@ def test_a_worker_killed_in_its_sleep_loses_nothing(queue: WorkQueue, name: str)
         assert take(queue) in {"a", "b"}
 
 
-def test_a_child_of_fork_has_a_part_of_its_own(queue: WorkQueue) -> None:
+def test_a_child_of_fork_has_a_handle_of_its_own(queue: WorkQueue) -> None:
     queue.add("a")
     assert "a" == take(queue)
     pid = os.fork()
@@ -145,7 +143,7 @@ def test_a_child_of_fork_has_a_part_of_its_own(queue: WorkQueue) -> None:
             os._exit(code)
     _, status = os.waitpid(pid, 0)
     assert 0 == os.waitstatus_to_exitcode(status)
-    assert "b" == take(queue)  # the child died with it
+    assert "b" == take(queue)  # the child's key was freed by its death
     queue.done("a")
     assert "a" == take(queue)
 
@@ -168,7 +166,7 @@ def test_a_signals_handler_runs_while_get_waits(queue: WorkQueue) -> None:
     assert "a" == take(queue)
 
 
-def test_a_shutdown_is_everybodys(queue: WorkQueue, name: str) -> None:
+def test_a_shutdown_reaches_every_process(queue: WorkQueue, name: str) -> None:
     with Worker("spawn", _serve, name) as other:
         other.ask(("__len__",))
         other.tell(("get", LONG))
@@ -179,7 +177,7 @@ def test_a_shutdown_is_everybodys(queue: WorkQueue, name: str) -> None:
         queue.get()
 
 
-def test_a_spoilt_queue_is_rebuilt_with_every_key_dirty(queue: WorkQueue, name: str) -> None:
+def test_a_damaged_queue_is_rebuilt_with_every_key_dirty(queue: WorkQueue, name: str) -> None:
     keys = [f"ns/{n}" for n in range(200)]
     queue.add_many(keys)
     held = take(queue)
@@ -188,9 +186,9 @@ def test_a_spoilt_queue_is_rebuilt_with_every_key_dirty(queue: WorkQueue, name: 
     place = Place(name)
     (file,) = place.location.names(place.stem)
     with open(place.location.file(file), "r+b") as memory:
-        memory.write(b"\xff" * 24)  # what it is
+        memory.write(b"\xff" * 24)  # the magic number
         memory.seek(slot_of(memory, 3))
-        memory.write(b"\xff" * 8)  # the word of a slot
+        memory.write(b"\xff" * 8)  # a word of a slot
         memory.seek(slot_of(memory, 60))
         memory.write(b"\x06" * 8)
     found = set()
@@ -198,7 +196,7 @@ def test_a_spoilt_queue_is_rebuilt_with_every_key_dirty(queue: WorkQueue, name: 
     while (key := queue.get(timeout=1)) is not None:
         found.add(key)
         queue.done(key)
-    assert found >= set(keys) - {held}  # those that were done, too; and no worker has the held one
+    assert found >= set(keys) - {held}  # also those that were done; and no worker has the held one
     queue.done(held)
     assert held == take(queue)
     queue.done(held)
@@ -213,15 +211,15 @@ def tended(queue: WorkQueue) -> dict[str, int | float]:
 
 
 def slot_of(memory: Any, number: int) -> int:
-    """Where a slot begins, in a queue of 1,024 slots and 128 seats."""
+    """The offset of a slot in a queue of 1,024 slots and 128 seats."""
     del memory
     index = 4096 + (128 * 192 + 4095) // 4096 * 4096
     rings = index + 1024 // 2 * 64 + 4096
     return int(rings + 8 * 1024 * 8 + number * 128)
 
 
-def test_noise_in_a_queue_crashes_and_hangs_nobody(name: str) -> None:
-    """All of the file but its length: every call comes back."""
+def test_noise_in_a_queue_causes_neither_crash_nor_hang(name: str) -> None:
+    """Everything but the file's length is overwritten: every call returns."""
     dice = random.Random(SEED)
     place = Place(name)
     with WorkQueue(place, "work", slots=64, workers=4) as queue:
@@ -239,7 +237,7 @@ def test_noise_in_a_queue_crashes_and_hangs_nobody(name: str) -> None:
                     pass
                 try:
                     key = queue.get(timeout=0)
-                except QueueShutDown:  # noise that says so
+                except QueueShutDown:  # random bytes can be a shutdown
                     return
                 if key is not None:
                     queue.done(key)
@@ -247,7 +245,7 @@ def test_noise_in_a_queue_crashes_and_hangs_nobody(name: str) -> None:
             queue.tend()
 
 
-def test_a_file_that_is_no_queue_is_replaced_if_nobody_uses_it(name: str) -> None:
+def test_a_file_that_does_not_hold_a_queue_is_replaced_if_unused(name: str) -> None:
     place = Place(name)
     fd = place.location.create(f"{place.stem}.work.queue", 0o600)
     os.write(fd, b"nothing of ours" * 1000)
@@ -258,13 +256,13 @@ def test_a_file_that_is_no_queue_is_replaced_if_nobody_uses_it(name: str) -> Non
     os.close(fd)
 
 
-def test_a_file_that_somebody_uses_is_not_replaced(name: str) -> None:
+def test_a_file_in_use_is_not_replaced(name: str) -> None:
     place = Place(name)
     with WorkQueue(place, "work") as queue:
         (file,) = place.location.names(place.stem)
         with open(place.location.file(file), "r+b") as memory:
             memory.seek(8)
-            memory.write(b"\x63")  # another layout's, and its user does not look
+            memory.write(b"\x63")  # another layout's, and its user does not check
             memory.flush()
             with pytest.raises(LayoutMismatch):
                 WorkQueue(place, "work")
@@ -273,13 +271,13 @@ def test_a_file_that_somebody_uses_is_not_replaced(name: str) -> None:
 
 @pytest.mark.slow
 def test_keys_pass_while_workers_feeders_and_writers_die(name: str) -> None:
-    """`make queue-campaign` runs for longer, with 100,000 keys."""
+    """`make queue-campaign` runs for longer, and its queue grows to a million keys and shrinks."""
     found = queue_campaign.campaign(name, keys=1500, seconds=4, workers=3, seed=SEED, restarts=True)
     assert found["kills"]
 
 
 def _serve_and_finish(pipe: Any, name: str) -> None:
-    """Takes and finishes keys until told to end; says which."""
+    """Takes and finishes keys until it must end; reports them."""
     done: list[str] = []
     with WorkQueue(Place(name), "work", slots=1024, rate=None) as queue:
         pipe.send("ready")
@@ -292,13 +290,14 @@ def _serve_and_finish(pipe: Any, name: str) -> None:
         pipe.send(done)
 
 
-def test_a_queue_whose_file_was_removed_goes_on_in_another_one(queue: WorkQueue, name: str) -> None:
-    """Keys that wait, come later or are in progress come along; all meet in one file again."""
+def test_a_queue_whose_file_was_removed_moves_to_another_one(queue: WorkQueue, name: str) -> None:
+    """Keys that wait, come later or are in progress move along; all users meet in one file
+    again."""
     queue.add("mine")
     assert "mine" == take(queue)
     with Worker("fork", _serve_and_finish, name) as first:
         assert "ready" == first.hear()
-        first.stop()  # so that what is added now waits in the old file
+        first.stop()  # so that keys added now wait in the old file
         keys = {f"k{number}" for number in range(50)}
         queue.add_many(keys)
         queue.add_after("later", 1.5)
@@ -315,6 +314,53 @@ def test_a_queue_whose_file_was_removed_goes_on_in_another_one(queue: WorkQueue,
             found = first.ask("enough") + second.ask("enough")
     assert keys | {"later", "mine", "new"} == set(found)
     assert ["work"] == queue_names(place)
+
+
+def test_keys_of_a_removed_file_wait_there_while_the_new_one_is_full(name: str) -> None:
+    """The move takes no key out of the old file for good, and leaves the file once."""
+    place = Place(name)
+    with WorkQueue(place, "work", slots=64, rate=None) as queue:
+        queue.add_many(old := {"a", "b", "c"})
+        place.location.unlink(file_of(place, "work"))
+        with WorkQueue(place, "work", slots=64, rate=None) as other:
+            other.add_many(new := {f"k{number}" for number in range(64)})
+            for _ in range(2):
+                queue._past.next_look = 0.0
+                queue.tend()
+                assert 1 == len(queue._past._parts)
+            assert new == set(finish_all(other))
+            queue._past.next_look = 0.0
+            queue.tend()
+            assert old == set(finish_all(other))
+            assert settled(queue)
+
+
+def test_keys_of_a_removed_file_keep_their_priorities(name: str) -> None:
+    """Also those that went back since the new file was full."""
+    place = Place(name)
+    with WorkQueue(place, "work", slots=64, rate=None) as queue:
+        for key, priority in {"low": -100, "high": 7, "normal": 0}.items():
+            queue.add(key, priority)
+        place.location.unlink(file_of(place, "work"))
+        with WorkQueue(place, "work", slots=64, rate=None) as other:
+            other.add_many([f"k{number}" for number in range(64)], 9)
+            queue._past.next_look = 0.0
+            queue.tend()
+            assert 1 == len(queue._past._parts)
+            finish_all(other)
+            other.add_many(["later"], 1)
+            queue._past.next_look = 0.0
+            queue.tend()
+            assert ["high", "later", "normal", "low"] == finish_all(other)
+
+
+def finish_all(queue: WorkQueue) -> list[str]:
+    """The keys available now, each of them done."""
+    found = []
+    while (key := queue.get(timeout=0)) is not None:
+        found.append(key)
+        queue.done(key)
+    return found
 
 
 def moved(queue: WorkQueue) -> bool:

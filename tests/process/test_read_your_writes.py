@@ -1,4 +1,4 @@
-"""Invariant tested: another process reads what was written, no sooner and no later than it is told.
+"""Invariant tested: another process reads a write exactly when its wait has ended.
 
 The five scenarios of client-go's mutation_cache_test.go, where the overlay is a wait: a worker that
 wrote to the server waits for the version it got, or for the deletion of the UID, and then reads.
@@ -28,7 +28,7 @@ def writer(name: str) -> Iterator[shmcache.Writer]:
 
 
 def asker(pipe: Connection, name: str) -> None:
-    """Says its seat; then calls the methods of pods that it is told, and says the answers."""
+    """Reports its seat; then calls the requested methods of pods, and reports their results."""
     with shmcache.attach(name) as cache:
         pipe.send(cache.seat)
         while True:
@@ -60,7 +60,9 @@ def delete(writer: shmcache.Writer, version: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-def test_a_write_is_read_when_its_version_has_come(writer: shmcache.Writer, method: Method) -> None:
+def test_a_write_is_readable_when_its_version_has_arrived(
+    writer: shmcache.Writer, method: Method
+) -> None:
     """OnAddOrUpdate: an older version does not end the wait, an equal or newer one does."""
     put(writer, "uid-1", "1")
     with Worker(method, asker, writer.name) as worker:
@@ -76,7 +78,7 @@ def test_a_write_is_read_when_its_version_has_come(writer: shmcache.Writer, meth
 
 
 @pytest.mark.slow
-def test_a_bookmark_wakes_only_those_who_wait_for_it(writer: shmcache.Writer) -> None:
+def test_a_bookmark_wakes_only_waits_for_its_version(writer: shmcache.Writer) -> None:
     put(writer, "uid-1", "1")
     with (
         Worker("spawn", asker, writer.name) as worker,
@@ -93,14 +95,14 @@ def test_a_bookmark_wakes_only_those_who_wait_for_it(writer: shmcache.Writer) ->
 
         assert worker.hear() == (True, ("uid-1", "1"))
         assert writer.stats()["wakes"] == wakes + 1
-        assert not cache.wait(before, 0)  # for those who wait for objects it is no news
+        assert not cache.wait(before, 0)  # it does not wake waits for objects
         assert other.silent()
         delete(writer, "3")
         assert other.hear() == ["pod"]
 
 
 @pytest.mark.slow
-def test_a_deletion_is_known_by_its_uid(writer: shmcache.Writer) -> None:
+def test_a_deletion_is_recognized_by_its_uid(writer: shmcache.Writer) -> None:
     """OnDelete: only the deletion of this UID counts, whatever version it had."""
     put(writer, "uid-1", "2")
     with Worker("spawn", asker, writer.name) as worker:
@@ -119,8 +121,8 @@ def test_a_deletion_is_known_by_its_uid(writer: shmcache.Writer) -> None:
 
 
 @pytest.mark.slow
-def test_an_update_of_what_somebody_deleted_resurrects_nothing(writer: shmcache.Writer) -> None:
-    """UpdateConcurrentDelete: the deletion came before the writer of the update looks."""
+def test_an_update_of_a_deleted_object_resurrects_nothing(writer: shmcache.Writer) -> None:
+    """UpdateConcurrentDelete: the deletion came before the updating worker reads."""
     put(writer, "uid-1", "1")
     with Worker("spawn", asker, writer.name) as worker:
         worker.hear()
@@ -131,7 +133,7 @@ def test_an_update_of_what_somebody_deleted_resurrects_nothing(writer: shmcache.
 
 
 @pytest.mark.slow
-def test_an_update_of_what_was_made_anew_shows_the_new_one(writer: shmcache.Writer) -> None:
+def test_an_update_of_a_recreated_object_shows_the_new_one(writer: shmcache.Writer) -> None:
     """UpdateConcurrentRecreate."""
     put(writer, "uid-1", "1")
     with Worker("spawn", asker, writer.name) as worker:
@@ -152,7 +154,7 @@ def test_an_update_of_what_was_made_anew_shows_the_new_one(writer: shmcache.Writ
 
 
 @pytest.mark.slow
-def test_a_write_that_never_shows_is_over_with_the_deletion(writer: shmcache.Writer) -> None:
+def test_a_write_that_never_shows_ends_with_the_deletion(writer: shmcache.Writer) -> None:
     """OnDeleteClearsStaleMutation: the update's own event never came, only the deletion."""
     put(writer, "uid-1", "1")
     with Worker("spawn", asker, writer.name) as worker:

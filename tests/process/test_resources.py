@@ -1,6 +1,7 @@
-"""Invariant tested: what the system refuses - room in /dev/shm, address space, memory, or
-descriptors - is said clearly, changes nothing, leaks nothing, and is made up for when it can be
-had; and the wall clock decides nothing (G43, G44, G45). Cgroups: unit/test_limits.py."""
+"""Invariant tested: a refusal of the system - room in /dev/shm, address space, memory, or
+descriptors - gives a clear error, changes nothing, leaks nothing, and work resumes once the
+resource is available; and the wall clock decides nothing (G43, G44, G45). Cgroups:
+test_limits.py."""
 
 from __future__ import annotations
 
@@ -25,15 +26,15 @@ from workers import PATIENCE, Worker, eventually
 
 import shmcache
 from shmcache import states
-from shmcache.locations import SharedMemory
-from shmcache.relay import Relay
-from shmcache.segments import PREFIX, Place
-from shmcache.supervising import Supervisor
+from shmcache.memory.locations import SharedMemory
+from shmcache.memory.segments import PREFIX, Place
+from shmcache.processes.supervisor import Supervisor
+from shmcache.reader.relay import Relay
 from shmcache.testing import ApiServer
 from shmcache.testing.serving import ServeThread
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = ROOT / "tests"
 MIB = 1 << 20
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
@@ -53,7 +54,7 @@ def server() -> Iterator[ApiServer]:
 def reflecting(
     server: ApiServer, name: str, directory: Path, **environment: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A `shmcache run` that tries again soon."""
+    """A `shmcache run` that retries soon."""
     config = directory / "run.toml"
     config.write_text(
         f'name = "{name}"\nkubeconfig = "{server.kubeconfig(str(directory / "kubeconfig"))}"\n'
@@ -93,19 +94,19 @@ def own_mounts(mounted: str, *command: str, at: str = "") -> subprocess.Complete
         text=True,
         check=False,
         timeout=3 * PATIENCE,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{TESTS / 'support'}"},
     )
 
 
 def test_g43_a_dev_shm_of_one_mebibyte_is_survived() -> None:
     """The writer, its readers and `shmcache run`: small_shm.py."""
-    done = own_mounts(MOUNT, sys.executable, str(HERE / "small_shm.py"))
+    done = own_mounts(MOUNT, sys.executable, str(TESTS / "campaigns" / "small_shm.py"))
 
     assert (0, "good\n", "") == (done.returncode, done.stdout, done.stderr)
 
 
-def test_a_reader_whose_mount_is_read_only_is_told_what_it_needs(tmp_path: Path) -> None:
-    """A volume with readOnly: true, say."""
+def test_a_reader_on_a_read_only_mount_gets_an_error_with_the_remedy(tmp_path: Path) -> None:
+    """For example a volume with readOnly: true."""
     where = str(tmp_path / "cache")
     with shmcache.Writer(where, ["pods"]) as writer:
         writer.put("pods", "prod/web-0", pod("web-0"))
@@ -115,7 +116,7 @@ def test_a_reader_whose_mount_is_read_only_is_told_what_it_needs(tmp_path: Path)
 
         assert refused.returncode == 1
         last = refused.stderr.splitlines()[-1]
-        assert last.startswith("OSError: [Errno 30] who reads a cache writes to its seats"), last
+        assert last.startswith("OSError: [Errno 30] readers write to the seats of a cache"), last
         assert where in last
         with shmcache.attach(where) as cache:
             assert len(cache["pods"]) == 1
@@ -126,7 +127,7 @@ def test_a_reader_whose_mount_is_read_only_is_told_what_it_needs(tmp_path: Path)
 
 @contextmanager
 def limited(kind: int, more: int) -> Iterator[None]:
-    """This process may have so many bytes more than it has now."""
+    """This process may have at most so many bytes more than now."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     soft, hard = resource.getrlimit(kind)
     resource.setrlimit(kind, (pages * resource.getpagesize() + more, hard))
@@ -142,7 +143,7 @@ def is_about_space(error: OSError, size: str) -> bool:
 
 
 def attach_in_little_space(pipe: Connection, large: str, small: str) -> None:
-    shmcache.attach(large).close()  # what is made once per process
+    shmcache.attach(large).close()  # created once per process
     before = open_descriptors()
     with limited(resource.RLIMIT_AS, 256 * MIB):
         for timeout in (None, 5.0):
@@ -156,7 +157,7 @@ def attach_in_little_space(pipe: Connection, large: str, small: str) -> None:
         pipe.send(list(cache["pods"]))
 
 
-def test_g43_a_worker_whose_address_space_is_too_small_is_told_what_it_needs(name: str) -> None:
+def test_g43_a_worker_with_too_little_address_space_gets_an_error_with_the_need(name: str) -> None:
     other = f"{name}-small"
     with (
         shmcache.Writer(name, ["pods"]) as large,
@@ -183,16 +184,16 @@ def write_in_little_space(pipe: Connection, name: str) -> None:
     pipe.send("good")
 
 
-def test_g43_a_writer_whose_address_space_is_too_small_is_told_what_it_needs(name: str) -> None:
+def test_g43_a_writer_with_too_little_address_space_gets_an_error_with_the_need(name: str) -> None:
     with Worker("fork", write_in_little_space, name) as worker:
         assert "good" == worker.hear()
 
 
-def test_g43_a_reflector_whose_address_space_is_too_small_ends_with_a_clear_word(
+def test_g43_a_reflector_with_too_little_address_space_ends_with_a_clear_error(
     name: str, server: ApiServer, tmp_path: Path
 ) -> None:
     config = server.kubeconfig(str(tmp_path / "kubeconfig"))
-    run = [sys.executable, "-m", "shmcache", "run", "pods", "--name", name, "--kubeconfig", config]
+    run = [sys.executable, "-m", "shmcache", "run", "pods", "--cache", name, "--kubeconfig", config]
     done = subprocess.run(
         ["sh", "-c", 'ulimit -v 2000000 && exec "$@"', "sh", *run],
         cwd=ROOT,
@@ -213,7 +214,7 @@ def content(cache: shmcache.Cache) -> dict[str, Any]:
 
 
 def entry(number: int) -> tuple[str, Any, None]:
-    """Nothing in it is like anything else: each text is a line in the table of equals."""
+    """Nothing in it equals anything else: each text is a line in the table of equals."""
     return f"k{number}", {"n": number, "texts": [f"{number} and {i}" * 3 for i in range(20)]}, None
 
 
@@ -223,7 +224,7 @@ def holds(writer: shmcache.Writer, cache: shmcache.Cache, count: int) -> None:
 
 
 def write_in_little_memory(pipe: Connection, name: str) -> None:
-    """Until the writer's own tables cannot grow: one by one, and in batches."""
+    """Writes until the writer's own tables cannot grow: one by one, and in batches."""
     count = refused = 0
     with (
         shmcache.Writer(name, ["pods"], arena_max="256MiB", ring_slots=64) as writer,
@@ -249,8 +250,8 @@ def write_in_little_memory(pipe: Connection, name: str) -> None:
     pipe.send((refused, count))
 
 
-def test_g43_a_put_that_gets_no_memory_did_not_happen(name: str) -> None:
-    """Each allocation of the core fails once in c/test_undo.c; this is the real thing."""
+def test_g43_a_put_without_memory_did_not_happen(name: str) -> None:
+    """In test_undo.c each allocation of the core fails once; here the limit is real."""
     with Worker("spawn", write_in_little_memory, name) as worker:  # no heap of an earlier test
         refused, count = worker.hear()
     assert (2, True) == (refused, count > 50)
@@ -275,7 +276,7 @@ def open_descriptors() -> list[int]:
 
 @contextmanager
 def descriptors_left(count: int) -> Iterator[None]:
-    """This process can open so many more."""
+    """This process can open only so many more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, hard))
     taken: list[int] = []
@@ -301,7 +302,7 @@ def use_a_queue(cache: shmcache.Cache) -> None:
 
 
 def doings(name: str, cache: shmcache.Cache) -> dict[str, Callable[[], object]]:
-    """All that opens something."""
+    """Every operation that opens something."""
     other = f"{name}-other"
     return {
         "attach": lambda: shmcache.attach(name).close(),
@@ -315,7 +316,7 @@ def doings(name: str, cache: shmcache.Cache) -> dict[str, Callable[[], object]]:
 def try_with_few_descriptors(pipe: Connection, name: str, what: str) -> None:
     cache = shmcache.attach(name)
     do = doings(name, cache)[what]
-    do()  # what is made once per process
+    do()  # created once per process
     before, names, failed = open_descriptors(), SharedMemory().names(PREFIX + name), 0
     for count in range(20):
         with descriptors_left(count):
@@ -340,7 +341,7 @@ def try_with_few_descriptors(pipe: Connection, name: str, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", doings("", None))  # type: ignore[arg-type]
-def test_g44_without_descriptors_everything_fails_clearly_leaks_nothing_and_goes_on(
+def test_g44_without_descriptors_operations_fail_clearly_leak_nothing_and_recover(
     name: str, what: str
 ) -> None:
     with shmcache.Writer(name, ["pods"], arena_max="64MiB", ring_slots=64) as writer:
@@ -363,7 +364,7 @@ def read_on_without_descriptors(pipe: Connection, name: str) -> None:
         pipe.send("moved on")
 
 
-def test_g44_a_worker_without_descriptors_reads_on_when_its_writer_begins_anew(name: str) -> None:
+def test_g44_a_worker_without_descriptors_keeps_reading_when_its_writer_restarts(name: str) -> None:
     first = shmcache.Writer(name, ["pods"], arena_max="64MiB")
     first.put("pods", "a", {})
     first.set_state("pods", states.SYNCED, "1")
@@ -401,7 +402,7 @@ def supervise_without_descriptors(pipe: Connection) -> None:
             supervisor.turn(0.01)
         assert supervisor.children[0].pid == 0
         with pytest.raises(ChildProcessError):
-            os.waitpid(-1, os.WNOHANG)  # nobody is left without supervision
+            os.waitpid(-1, os.WNOHANG)  # no child is left unsupervised
         os.pidfd_open = opened
         while not supervisor.alive:
             supervisor.turn(0.01)
@@ -410,7 +411,7 @@ def supervise_without_descriptors(pipe: Connection) -> None:
     pipe.send("good")
 
 
-def test_g44_a_supervisor_without_descriptors_has_no_child_that_it_does_not_know() -> None:
+def test_g44_a_supervisor_without_descriptors_has_no_unknown_child() -> None:
     with Worker("fork", supervise_without_descriptors) as worker:
         assert "good" == worker.hear()
 
@@ -436,7 +437,7 @@ def serve_without_descriptors(pipe: Connection, name: str) -> None:
         pipe.recv()
 
 
-def test_g44_serve_without_descriptors_answers_who_is_there_and_lets_the_others_wait(
+def test_g44_serve_without_descriptors_answers_connected_clients_and_lets_others_wait(
     name: str,
 ) -> None:
     with (
@@ -447,7 +448,7 @@ def test_g44_serve_without_descriptors_answers_who_is_there_and_lets_the_others_
         with closing(connection_to(port)) as early:
             assert is_answered(early)
             assert "none left" == worker.ask("open")
-            with closing(connection_to(port)) as late:  # the kernel takes it
+            with closing(connection_to(port)) as late:  # the kernel accepts it
                 late.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 late.settimeout(0.5)
                 with pytest.raises(TimeoutError):
@@ -459,7 +460,7 @@ def test_g44_serve_without_descriptors_answers_who_is_there_and_lets_the_others_
                 assert late.recv(4096).startswith(b"HTTP/1.1 200")
 
 
-def test_g44_a_reflector_without_descriptors_says_so_and_comes_back(
+def test_g44_a_reflector_without_descriptors_reports_it_and_recovers(
     name: str, server: ApiServer, tmp_path: Path
 ) -> None:
     server.create("pods", pod("a"))
@@ -473,7 +474,7 @@ def test_g44_a_reflector_without_descriptors_says_so_and_comes_back(
         before = resource.prlimit(run.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(run.pid, resource.RLIMIT_NOFILE, (0, before[1]))
         server.come_back()
-        eventually(lambda: "Too many open files" in pods.status.reason, "it does not say why")
+        eventually(lambda: "Too many open files" in pods.status.reason, "the reason is missing")
 
         resource.prlimit(run.pid, resource.RLIMIT_NOFILE, before)
         assert pods.wait_synced(PATIENCE)
@@ -484,11 +485,11 @@ def test_g44_a_reflector_without_descriptors_says_so_and_comes_back(
 
 
 class WallClock:
-    """That of the processes started with `environment`, moved while they run."""
+    """The clock of processes started with `environment`, moved while they run."""
 
     def __init__(self, directory: Path) -> None:
         library, self._file = directory / "clock_shift.so", directory / "shift"
-        source = str(HERE / "clock_shift.c")
+        source = str(TESTS / "support" / "clock_shift.c")
         subprocess.run(
             ["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", str(library), source], check=True
         )
@@ -504,8 +505,8 @@ WORKER = """
 import sys, time, shmcache
 with shmcache.attach(sys.argv[1], timeout=60) as cache:
     pods, queue = cache["pods"], cache.queue("work")
-    told = []
-    pods.add_handler(lambda obj, initial: told.append(obj["metadata"]["name"]))
+    received = []
+    pods.add_handler(lambda obj, initial: received.append(obj["metadata"]["name"]))
     cache.start()
     held = None
     print("ready", flush=True)
@@ -513,7 +514,7 @@ with shmcache.attach(sys.argv[1], timeout=60) as cache:
         version, name = line.split()
         assert pods.wait_for(version, 60), "it does not come"
         until = time.monotonic() + 60
-        while name not in told:
+        while name not in received:
             assert cache.wait(cache.latest, timeout=0.01) or time.monotonic() < until
         begun = time.monotonic()
         assert not pods.wait_for("99999999999", 0.05), "a wait ended too early"

@@ -1,6 +1,6 @@
-"""Invariant tested: a reflector that is started again, for whatever reason, goes on in the memory
-of the one before it, with a watch at the stored version and no list (G42); only what is configured
-otherwise is listed again."""
+"""Invariant tested: a reflector that is restarted for any reason resumes in the memory of its
+predecessor, with a watch at the stored version and no list (G42); only a resource whose
+configuration has changed is listed again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workers import PATIENCE, eventually
 
 import shmcache
 from shmcache.errors import SegmentNotFound
-from shmcache.segments import Place
+from shmcache.memory.segments import Place
 from shmcache.testing import ApiServer
 
 pytestmark = pytest.mark.slow
@@ -33,21 +33,26 @@ def server() -> Iterator[ApiServer]:
 
 @pytest.fixture
 def at(server: ApiServer, name: str, tmp_path: Path) -> list[str]:
-    """The arguments that lead a run to this server, and to a cache of our own."""
-    return ["--kubeconfig", server.kubeconfig(str(tmp_path / "kubeconfig")), "--name", name]
+    """The arguments for a run against this server, with a cache of our own."""
+    return ["--kubeconfig", server.kubeconfig(str(tmp_path / "kubeconfig")), "--cache", name]
 
 
 def contents(server: ApiServer, resource: str = "pods") -> int:
-    """How often a whole content was asked for: lists and watch-lists."""
+    """How often a client requested a whole content: lists and watch-lists, but no comparisons."""
     return sum(
-        one.verb == "list" or (one.verb == "watch" and "sendInitialEvents" in one.query)
+        (
+            one.verb == "list"
+            and one.query != {"limit": "1"}
+            and one.query.get("resourceVersionMatch") != "Exact"
+        )
+        or (one.verb == "watch" and "sendInitialEvents" in one.query)
         for one in server.log
         if one.resource == resource
     )
 
 
 def follow(cache: shmcache.Cache, server: ApiServer) -> None:
-    """Returns once the cache is what the server has, and says so."""
+    """Returns once the cache equals the server's state and is synced."""
     assert cache["pods"].wait_for(server.version, PATIENCE)
     assert cache["pods"].wait_synced(PATIENCE)
     assert same(server, cache)
@@ -66,15 +71,15 @@ def drain(run: Run) -> None:
 def test_a_restart_needs_no_list(
     server: ApiServer, at: list[str], name: str, end: Callable[[Run], None]
 ) -> None:
-    told: list[str] = []
+    received: list[str] = []
     with Run("pods", "--index", "pods:node=spec.nodeName", *at) as first:
         cache = shmcache.attach(name, timeout=PATIENCE)
         follow(cache, server)
         cache["pods"].add_handler(
-            on_add=lambda obj, initial: told.extend(
+            on_add=lambda obj, initial: received.extend(
                 [] if initial else ["+" + obj["metadata"]["name"]]
             ),
-            on_delete=lambda obj, _: told.append("-" + obj["metadata"]["name"]),
+            on_delete=lambda obj, _: received.append("-" + obj["metadata"]["name"]),
         )
         cache.start()
         end(first)
@@ -87,7 +92,7 @@ def test_a_restart_needs_no_list(
             server.create("pods", pod(f"life-{life}"))
             follow(cache, server)
             eventually(
-                lambda: cache["pods"].status.state == "synced", "it is not said to be synced"
+                lambda: cache["pods"].status.state == "synced", "it is not reported as synced"
             )
             assert len(cache["pods"].by_index("node", "node-1")) == len(cache["pods"])
             end(again)
@@ -101,14 +106,16 @@ def test_a_restart_needs_no_list(
         "prod/life-0",
         "prod/life-1",
     ]
-    eventually(lambda: told == ["-web-3", "+meanwhile", "+life-0", "+life-1"], "handlers missed it")
+    eventually(
+        lambda: received == ["-web-3", "+meanwhile", "+life-0", "+life-1"], "handlers missed it"
+    )
     cache.close()
 
 
-def test_of_several_namespaces_each_goes_on_where_it_was(
+def test_each_of_several_namespaces_resumes_where_it_was(
     server: ApiServer, at: list[str], name: str
 ) -> None:
-    wanted = ["pods", "--namespaces", "prod,dev", *at]
+    wanted = ["pods", "--namespace", "prod,dev", *at]
     with Run(*wanted) as first:
         cache = shmcache.attach(name, timeout=PATIENCE)
         assert cache["pods"].wait_synced(PATIENCE)
@@ -131,7 +138,7 @@ def test_of_several_namespaces_each_goes_on_where_it_was(
     cache.close()
 
 
-def test_what_the_server_has_forgotten_is_listed_once(
+def test_a_version_that_the_server_has_forgotten_leads_to_one_list(
     server: ApiServer, at: list[str], name: str
 ) -> None:
     with Run("pods", *at) as first:
@@ -153,7 +160,7 @@ def labelled(at: list[str], labels: str) -> list[str]:
     return ["pods", "-l", labels, *at]
 
 
-def test_another_selector_is_listed_again_and_nothing_else(
+def test_only_a_resource_with_another_selector_is_listed_again(
     server: ApiServer, at: list[str], name: str, tmp_path: Path
 ) -> None:
     server.create("pods", pod("chosen", app="web"))
@@ -193,7 +200,7 @@ def test_another_server_is_listed_from_the_beginning(
         drain(first)
     with ApiServer(seed=2) as other:
         fill(other, 3)
-        there = ["--kubeconfig", other.kubeconfig(str(tmp_path / "other")), "--name", name]
+        there = ["--kubeconfig", other.kubeconfig(str(tmp_path / "other")), "--cache", name]
         with Run("pods", *there):
             eventually(lambda: len(cache["pods"]) == 3, "objects of another cluster stay")
             follow(cache, other)
@@ -201,7 +208,9 @@ def test_another_server_is_listed_from_the_beginning(
     cache.close()
 
 
-def test_the_weight_of_what_is_there_counts(server: ApiServer, at: list[str], name: str) -> None:
+def test_inherited_content_counts_against_the_budget(
+    server: ApiServer, at: list[str], name: str
+) -> None:
     with Run("pods", "--max-bytes", "9KiB", *at) as first:
         cache = shmcache.attach(name, timeout=PATIENCE)
         follow(cache, server)
@@ -213,7 +222,7 @@ def test_the_weight_of_what_is_there_counts(server: ApiServer, at: list[str], na
     cache.close()
 
 
-def test_the_memory_goes_if_it_is_not_to_be_kept(
+def test_the_memory_is_removed_unless_it_is_to_be_kept(
     server: ApiServer, at: list[str], name: str
 ) -> None:
     with Run("pods", "--no-keep", *at) as first, shmcache.attach(name, timeout=PATIENCE) as cache:
@@ -232,11 +241,11 @@ def test_secrets_are_never_kept(at: list[str], name: str) -> None:
         shmcache.attach(name)
 
 
-# ---- standing by --------------------------------------------------------------------------
+# ---- standby ------------------------------------------------------------------------------
 
 
 class Manager:
-    """What systemd would hear."""
+    """The messages that systemd would receive."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -264,7 +273,7 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
 
 @contextmanager
 def two(at: list[str], name: str, manager: Manager) -> Iterator[tuple[Run, Run]]:
-    """One that keeps the cache, and one that is started behind it."""
+    """One that keeps the cache, and a standby."""
     with Run("pods", *at) as first:
         shmcache.attach(name, timeout=PATIENCE).close()
         with Run("pods", *at, NOTIFY_SOCKET=manager.path) as second:
@@ -285,15 +294,15 @@ def test_a_standby_takes_over_without_a_list(
             asked = sum(server.requests.values())
             server.create("pods", pod("seen-by-the-first"))
             follow(cache, server)
-            assert sum(server.requests.values()) == asked  # a standby asks nothing
+            assert sum(server.requests.values()) == asked  # a standby sends no requests
             end(first)
             manager.hear("STATUS=taking over")
             server.create("pods", pod("later"))
             follow(cache, server)
             assert cache.instance == instance
             assert contents(server) == 1
-        code, said = second.end()
-        assert (code, "standing by" in said, "taking over" in said) == (0, True, True)
+        code, log = second.end()
+        assert (code, "standing by" in log, "taking over" in log) == (0, True, True)
 
 
 def test_a_stopped_reflector_keeps_its_cache_and_a_standby_waits(
@@ -317,13 +326,13 @@ def test_a_stopped_reflector_keeps_its_cache_and_a_standby_waits(
         assert contents(server) == 1
 
 
-def test_a_standby_can_be_told_to_end(at: list[str], name: str, manager: Manager) -> None:
+def test_a_standby_ends_on_a_signal(at: list[str], name: str, manager: Manager) -> None:
     with two(at, name, manager) as (_, second):
         manager.hear("STATUS=standing by")
         assert second.end()[0] == 0
 
 
-def test_a_cache_that_was_removed_under_a_standby_is_built_anew(
+def test_a_cache_that_was_removed_under_a_standby_is_rebuilt(
     server: ApiServer, at: list[str], name: str, manager: Manager
 ) -> None:
     with two(at, name, manager) as (first, _):

@@ -1,5 +1,5 @@
-"""Invariant tested: a reader stopped in the middle of any read, and resumed after it was revoked,
-reads the truth or gets StaleObjectError: nothing torn, no hang, no crash (G2, G10)."""
+"""Invariant tested: a reader stopped in the middle of any read, and resumed after its pin was
+revoked, reads the truth or gets StaleObjectError: nothing torn, no hang, no crash (G2, G10)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEYS = 60
 
 
 def thing(key: int, number: int) -> dict[str, Any]:
-    """It says its own truth."""
+    """An object whose fields prove each other."""
     text = f"{number:06d}" * (5 + key)
     return {
         "key": key,
@@ -42,7 +42,7 @@ def check(found: Any) -> None:
 def reads(
     cache: shmcache.Cache,
 ) -> dict[str, Callable[[shmcache.Snapshot], Any]]:
-    """One of each way to read a state that is held; each checks what it read."""
+    """One of each way to read a held state; each checks what it read."""
 
     def scan(at: shmcache.Snapshot) -> None:
         found = [view.to_dict() for view in at["pods"].values()]
@@ -70,21 +70,21 @@ def reads(
 
 
 def reader(pipe: Connection, name: str, what: str) -> None:
-    """Reads one state over and over until it is gone; then says so, and takes the next."""
+    """Reads one state over and over until it is gone; then reports it, and takes the next."""
     with shmcache.attach(name) as cache:
         at = cache.snapshot()
         read = reads(cache)[what]
-        told = answers = 0
+        refused = answers = 0
         pipe.send("ready")
-        while not (answers and told and pipe.poll(0)):  # on a busy machine it hardly came to read
+        while not (answers and refused and pipe.poll(0)):  # on a busy machine it hardly got to read
             try:
                 read(at)
                 answers += 1
             except StaleObjectError:
-                told += 1
+                refused += 1
                 at = cache.snapshot()
         pipe.recv()
-        pipe.send((answers, told))
+        pipe.send((answers, refused))
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def writer(name: str) -> Iterator[shmcache.Writer]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["get", "scan", "json", "index", "diff"])
-def test_g2_a_reader_stopped_in_a_read_and_revoked_is_told_so(
+def test_g2_a_reader_that_is_stopped_in_a_read_and_revoked_gets_an_error(
     writer: shmcache.Writer, rng: random.Random, what: str
 ) -> None:
     number = 0
@@ -115,7 +115,7 @@ def test_g2_a_reader_stopped_in_a_read_and_revoked_is_told_so(
                 writer.put_many("pods", items)
                 writer.reclaim()
             worker.send_signal(signal.SIGCONT)
-        answers, told = worker.ask("enough")
+        answers, refused = worker.ask("enough")
     assert answers > 0
-    assert told > 0, "nothing was revoked: the test proves nothing"
+    assert refused > 0, "nothing was revoked: the test proves nothing"
     assert writer.stats()["revoked"] > 0

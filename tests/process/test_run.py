@@ -1,5 +1,5 @@
-"""Invariant tested: `shmcache run` keeps the cache equal to its server, tells when it is not, and
-ends as it is told, with one list or watch-list and one watch for any number of workers."""
+"""Invariant tested: `shmcache run` keeps the cache equal to its server, reports when it is not, and
+ends in order on a signal, with one list or watch-list and one watch for any number of workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from workers import PATIENCE, Worker, eventually, hear_all
+from workers import PATIENCE, Command, Worker, eventually, hear_all
 
 import shmcache
 from shmcache.testing import ApiServer
@@ -34,7 +34,7 @@ def pod(name: str, namespace: str = "prod", **labels: str) -> Object:
 
 
 class Run:
-    """A `shmcache run` of its own."""
+    """A `shmcache run` as a process of its own."""
 
     def __init__(self, *arguments: str, **environment: str) -> None:
         self.process = subprocess.Popen(
@@ -47,7 +47,7 @@ class Run:
         )
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
-        """Its exit status and what it logged."""
+        """Ends it; returns its exit status and its log."""
         self.process.send_signal(number)
         return self.result()
 
@@ -71,8 +71,8 @@ def server() -> Iterator[ApiServer]:
 
 @pytest.fixture
 def at(server: ApiServer, name: str, tmp_path: Path) -> list[str]:
-    """The arguments that lead a run to this server, and to a cache of our own."""
-    return ["--kubeconfig", server.kubeconfig(str(tmp_path / "kubeconfig")), "--name", name]
+    """The arguments for a run against this server, with a cache of our own."""
+    return ["--kubeconfig", server.kubeconfig(str(tmp_path / "kubeconfig")), "--cache", name]
 
 
 def fill(server: ApiServer, count: int, namespace: str = "prod") -> None:
@@ -90,7 +90,7 @@ def same(server: ApiServer, cache: shmcache.Cache, resource: str = "pods") -> bo
     }
 
 
-# ---- what it is for ------------------------------------------------------------------------
+# ---- the purpose ---------------------------------------------------------------------------
 
 
 def follow(pipe: Connection, name: str) -> None:
@@ -131,14 +131,14 @@ def test_eight_workers_cost_the_server_one_list_and_one_watch(
 
 
 @pytest.mark.slow
-def test_a_server_without_watch_lists_is_asked_for_one_list_and_one_watch(
+def test_a_server_without_watch_lists_gets_one_list_and_one_watch(
     name: str, tmp_path: Path
 ) -> None:
     with ApiServer(watch_list=False) as server:
         fill(server, 20)
         kubeconfig = server.kubeconfig(str(tmp_path / "kubeconfig"))
         with (
-            Run("pods", "--kubeconfig", kubeconfig, "--name", name),
+            Run("pods", "--kubeconfig", kubeconfig, "--cache", name),
             shmcache.attach(name, timeout=PATIENCE) as cache,
         ):
             assert cache["pods"].wait_synced(PATIENCE)
@@ -151,7 +151,7 @@ def test_a_server_without_watch_lists_is_asked_for_one_list_and_one_watch(
 
 
 @pytest.mark.slow
-def test_a_killed_run_is_followed_by_one_that_is_right(
+def test_a_killed_run_is_followed_by_a_correct_one(
     server: ApiServer, at: list[str], name: str
 ) -> None:
     fill(server, 30)
@@ -162,7 +162,7 @@ def test_a_killed_run_is_followed_by_one_that_is_right(
         server.delete("pods", "web-3", "prod")
         server.create("pods", pod("meanwhile"))
 
-        assert 30 == len(cache["pods"])  # the last state, and its age grows
+        assert 30 == len(cache["pods"])  # the last state stays, and its age grows
         instance = cache.instance
         with Run("pods", *at):
             assert cache["pods"].wait_for(server.version, PATIENCE)
@@ -172,7 +172,7 @@ def test_a_killed_run_is_followed_by_one_that_is_right(
 
 
 @pytest.mark.slow
-def test_a_resource_that_fails_does_not_disturb_the_others(
+def test_a_failing_resource_does_not_disturb_the_others(
     server: ApiServer, at: list[str], name: str
 ) -> None:
     fill(server, 10)
@@ -187,8 +187,10 @@ def test_a_resource_that_fails_does_not_disturb_the_others(
         server.create("pods", pod("late"))
         assert cache["pods"].wait_for(server.version, PATIENCE)
         assert same(server, cache)
-        eventually(lambda: cache["configmaps"].status.state == "retrying", "500 is not told")
-        eventually(lambda: cache["widgets.example.com"].status.state == "absent", "404 is not told")
+        eventually(lambda: cache["configmaps"].status.state == "retrying", "500 is not reported")
+        eventually(
+            lambda: cache["widgets.example.com"].status.state == "absent", "404 is not reported"
+        )
         assert "500" in cache["configmaps"].status.reason
         assert "widgets" in cache["widgets.example.com"].status.reason
 
@@ -233,7 +235,7 @@ def crd(number: int) -> Object:
 
 
 @pytest.mark.slow
-def test_a_hundred_resources_start_one_after_another_and_need_little(
+def test_a_hundred_resources_start_one_after_another_with_few_requests(
     server: ApiServer, at: list[str], name: str, tmp_path: Path
 ) -> None:
     names = [f"things{number}.group{number}.example.com" for number in range(100)]
@@ -260,26 +262,26 @@ def test_a_hundred_resources_start_one_after_another_and_need_little(
         assert 100 + 10 > int(lines["Threads"])
         assert 150 << 10 > int(lines["VmHWM"].split()[0])
         times = [one.seconds for one in server.log if one.verb in {"list", "watch"}]
-        # its rate and a burst; a pass that is refused asks twice without a pause. Since its start:
-        # what a busy server notes within one second may have been sent in two
+        # its rate and a burst; a pass that is refused retries at once. Since its start:
+        # a busy server may note requests of two seconds within one second
         for count, at_most in enumerate(sorted(times), 1):
             assert count <= 40 * (at_most - started) + 10 + len(broken)
         assert 0 == run.end()[0]
 
 
 @pytest.mark.slow
-def test_a_relist_in_which_nothing_changed_wakes_nobody(
+def test_a_relist_without_changes_wakes_no_reader(
     server: ApiServer, at: list[str], name: str
 ) -> None:
     fill(server, 20)
     with Run("pods", *at), shmcache.attach(name, timeout=PATIENCE) as cache:
         pods = cache["pods"]
         assert pods.wait_synced(PATIENCE)
-        eventually(lambda: pods.status.state == "synced", "it is not said to be synced")
+        eventually(lambda: pods.status.state == "synced", "it is not reported as synced")
         cursor, seen = cache.follow(["pods"]), cache.latest
         server.go_down()
         server.create("configmaps", {"metadata": {"name": "c", "namespace": "prod"}})
-        server.compact()  # the watch cannot go on at its version
+        server.compact()  # the watch cannot resume at its version
         server.come_back()
 
         eventually(lambda: pods.status.counters["relists"] == 1, "it did not list again")
@@ -290,7 +292,7 @@ def test_a_relist_in_which_nothing_changed_wakes_nobody(
 
 
 @pytest.mark.slow
-def test_what_a_relist_finds_gone_is_marked_as_unseen(
+def test_an_object_missing_from_a_relist_is_deleted_with_unknown_final_state(
     server: ApiServer, at: list[str], name: str
 ) -> None:
     fill(server, 5)
@@ -313,7 +315,7 @@ def test_what_a_relist_finds_gone_is_marked_as_unseen(
 
 
 @pytest.mark.slow
-def test_over_its_budget_a_resource_keeps_its_last_content_and_comes_back(
+def test_a_resource_over_its_budget_keeps_its_last_content_and_recovers(
     server: ApiServer, at: list[str], name: str
 ) -> None:
     fill(server, 10)
@@ -324,19 +326,19 @@ def test_over_its_budget_a_resource_keeps_its_last_content_and_comes_back(
         fat = pod("fat")
         fat["metadata"]["annotations"] = {"much": "x" * 10_000}
         server.create("pods", fat)
-        eventually(lambda: pods.status.state == "exceeded", "being over budget is not told")
+        eventually(lambda: pods.status.state == "exceeded", "being over budget is not reported")
 
         assert "max_bytes is 7.812 KiB" in pods.status.reason
         assert before == dict.fromkeys(pods)
 
         server.delete("pods", "fat", "prod")
         server.create("pods", pod("late"))
-        eventually(lambda: pods.status.state == "synced", "it does not come back")
+        eventually(lambda: pods.status.state == "synced", "it does not recover")
         assert same(server, cache)
 
 
 @pytest.mark.slow
-def test_a_full_arena_keeps_the_last_content_and_is_told(
+def test_a_full_arena_keeps_the_last_content_and_is_reported(
     server: ApiServer, at: list[str], name: str
 ) -> None:
     fill(server, 10)
@@ -348,24 +350,24 @@ def test_a_full_arena_keeps_the_last_content_and_is_told(
             fat = pod(f"fat-{number}")
             fat["metadata"]["annotations"] = {"much": f"{number:04d}" * 100_000}
             server.create("pods", fat)
-        eventually(lambda: pods.status.state == "exceeded", "a full arena is not told")
+        eventually(lambda: pods.status.state == "exceeded", "a full arena is not reported")
         assert "arena_max" in pods.status.reason
         assert cache["namespaces"].status.state == "synced"
 
         for number in range(12):
             server.delete("pods", f"fat-{number}", "prod")
-        eventually(lambda: pods.status.state == "synced", "it does not come back")
+        eventually(lambda: pods.status.state == "synced", "it does not recover")
         assert same(server, cache)
 
 
 @pytest.mark.slow
-def test_namespaces_are_cached_side_by_side_and_nothing_else(
+def test_only_the_selected_namespaces_are_cached(
     server: ApiServer, at: list[str], name: str
 ) -> None:
     for namespace in ("a", "b", "c"):
         fill(server, 5, namespace)
     with (
-        Run("pods", "nodes", "--namespaces", "a,b", *at),
+        Run("pods", "nodes", "--namespace", "a,b", *at),
         shmcache.attach(name, timeout=PATIENCE) as cache,
     ):
         pods = cache["pods"]
@@ -374,13 +376,13 @@ def test_namespaces_are_cached_side_by_side_and_nothing_else(
         server.create("pods", pod("late", "b"))
         server.create("pods", pod("late", "c"))
         server.send_bookmarks()
-        eventually(lambda: "b/late" in pods and "a/late" in pods, "changes do not come")
+        eventually(lambda: "b/late" in pods and "a/late" in pods, "changes do not arrive")
 
         assert {"a", "b"} == {key.partition("/")[0] for key in pods}
         assert 12 == len(pods)
         asked = {record.namespace for record in server.log if record.resource == "pods"}
         assert {"a", "b"} == asked
-        assert cache["nodes"].wait_synced(PATIENCE)  # has no namespaces: cached as a whole
+        assert cache["nodes"].wait_synced(PATIENCE)  # not namespaced: cached as a whole
         assert 1 == server.requests["watch", "nodes"]
 
 
@@ -389,10 +391,10 @@ def test_secrets_are_refused_unless_allowed(server: ApiServer, at: list[str], na
     secret = {"metadata": {"name": "s", "namespace": "prod"}, "data": {"k": "dg=="}}
     server.create("secrets", secret)
 
-    code, said = Run("secrets", *at).result()
-    assert (78, True) == (code, "allow_secrets" in said)
-    code, said = Run("secrets", "--allow-secrets", "--mode", "0640", *at).result()
-    assert (78, True) == (code, "must be 0600" in said)
+    code, log = Run("secrets", *at).result()
+    assert (78, True) == (code, "allow_secrets" in log)
+    code, log = Run("secrets", "--allow-secrets", "--mode", "0640", *at).result()
+    assert (78, True) == (code, "must have mode 0600" in log)
 
     with (
         Run("secrets", "--allow-secrets", *at),
@@ -402,12 +404,12 @@ def test_secrets_are_refused_unless_allowed(server: ApiServer, at: list[str], na
         assert "dg==" == cache["secrets"]["prod/s"]["data"]["k"]
 
 
-# ---- its life ------------------------------------------------------------------------------------
+# ---- start and end -------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_drains_when_it_is_told_to_end(
+def test_it_drains_on_a_signal(
     server: ApiServer, at: list[str], name: str, number: signal.Signals
 ) -> None:
     fill(server, 5)
@@ -415,110 +417,122 @@ def test_it_drains_when_it_is_told_to_end(
         assert cache["pods"].wait_synced(PATIENCE)
         run.process.send_signal(signal.SIGHUP)
 
-        code, said = run.end(number)
+        code, log = run.end(number)
 
-        assert 0 == code, said
-        assert "SIGHUP" in said
-        assert "draining" in said
-        assert "Traceback" not in said
+        assert 0 == code, log
+        assert "SIGHUP" in log
+        assert "draining" in log
+        assert "Traceback" not in log
         assert 5 == len(cache["pods"])
-        assert "stale" == cache["pods"].status.state  # nobody follows the server any more
+        assert "stale" == cache["pods"].status.state  # no process follows the server any more
         eventually(lambda: server.open_watches == 0, "a watch stays open")
     with shmcache.attach(name) as late:  # it is kept for the next run
         assert 5 == len(late["pods"])
 
 
 @pytest.mark.slow
-def test_it_drains_while_its_server_says_nothing(
-    server: ApiServer, at: list[str], name: str
-) -> None:
+def test_it_drains_while_its_server_is_silent(server: ApiServer, at: list[str], name: str) -> None:
     server.faults.half_open("list", times=None)
     server.faults.half_open("watch", times=None)
     with Run("pods", "nodes", *at) as run, shmcache.attach(name, timeout=PATIENCE) as cache:
-        eventually(lambda: 2 <= sum(server.requests.values()), "it asks for nothing")
+        eventually(lambda: 2 <= sum(server.requests.values()), "it sends no requests")
         assert not cache["pods"].status.synced
 
-        code, said = run.end()
+        code, log = run.end()
 
-        assert 0 == code, said
-        assert "not everything ended" not in said
+        assert 0 == code, log
+        assert "not everything ended" not in log
 
 
 @pytest.mark.slow
-def test_a_second_signal_ends_it_at_once(at: list[str], name: str) -> None:
+def test_signals_that_arrive_together_are_one_request_to_drain(at: list[str], name: str) -> None:
+    """timeout(1) and process groups repeat a signal within milliseconds."""
     with Run("pods", *at) as run, shmcache.attach(name, timeout=PATIENCE):
-        run.process.send_signal(signal.SIGSTOP)  # both signals are there before it acts on one
+        run.process.send_signal(signal.SIGSTOP)  # both signals are pending before it acts on one
         run.process.send_signal(signal.SIGTERM)
         run.process.send_signal(signal.SIGINT)
 
-        code, _ = run.end(signal.SIGCONT)
+        code, log = run.end(signal.SIGCONT)
 
-        assert code in {128 + signal.SIGTERM, 128 + signal.SIGINT}
+        assert 0 == code, log
+        assert "draining" in log
 
 
 @pytest.mark.slow
-def test_it_says_that_it_is_ready_and_logs_json(at: list[str], tmp_path: Path) -> None:
+def test_timeout_ends_a_run_in_order(at: list[str]) -> None:
+    """It signals its child and then the process group, which has the child in it."""
+    command = ["timeout", "--preserve-status", "3", sys.executable, "-m", "shmcache", "run", "pods"]
+    with Command([*command, *at], cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        _, log = process.communicate(timeout=PATIENCE)
+
+    assert 0 == process.returncode, log
+    assert "draining" in log
+
+
+@pytest.mark.slow
+def test_it_reports_readiness_and_logs_json(at: list[str], tmp_path: Path) -> None:
     path = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(path)
         manager.settimeout(PATIENCE)
         with Run("pods", "--log-format", "json", *at, NOTIFY_SOCKET=path) as run:
             assert manager.recv(1000).startswith(b"READY=1\n")
-            code, said = run.end()
+            code, log = run.end()
             assert b"STOPPING=1" == manager.recv(1000)
     assert 0 == code
-    lines = [json.loads(line) for line in said.splitlines()]
+    lines = [json.loads(line) for line in log.splitlines()]
     assert {"time", "level", "logger", "thread", "message"} <= set(lines[0])
     assert any("all first lists are stored" in line["message"] for line in lines)
 
 
 @pytest.mark.slow
-def test_a_second_writer_is_told_to_come_again_later(at: list[str], name: str) -> None:
+def test_a_second_writer_exits_with_a_status_for_a_retry(at: list[str], name: str) -> None:
     with Run("pods", *at), shmcache.attach(name, timeout=PATIENCE):
-        code, said = Run("pods", "--no-standby", *at).result()
+        code, log = Run("pods", "--no-standby", *at).result()
 
-    assert (75, True) == (code, "has a writer already" in said)
+    assert (75, True) == (code, "has a writer already" in log)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "reason"),
     [
-        ([], 78, "nothing is to be cached"),
-        (["--no-such-flag"], 2, "usage"),
-        (["--labels", "a=b"], 2, "needs resources"),
+        ([], 78, "no resources to cache"),
+        (["--no-such-flag"], 2, "unknown option --no-such-flag (see `shmcache run --help`)"),
+        (["--selector", "a=b"], 2, "needs the resources"),
         (["pods", "--index", "node"], 2, "RESOURCE:NAME=PATH"),
         (["pods", "--config", "/nowhere/x.toml"], 78, "No such file"),
         (["pods", "--kubeconfig", "/nowhere/config"], 78, "/nowhere/config"),
         (["pods", "--transform", "nowhere:f"], 78, "No module named 'nowhere'"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_own_status(
-    arguments: list[str], code: int, says: str
+def test_each_mistake_exits_with_its_own_status_and_reason(
+    arguments: list[str], code: int, reason: str
 ) -> None:
-    found, said = Run(*arguments).result()
+    found, log = Run(*arguments).result()
 
-    assert code == found, said
-    assert says in said
-    assert "Traceback" not in said
+    assert code == found, log
+    assert reason in log
+    assert "Traceback" not in log
 
 
 @pytest.mark.slow
-def test_validate_says_what_would_be_cached(at: list[str], name: str) -> None:
-    code, said = Run("pods", "gadgets.example.com", "--validate", *at).result()
+def test_validate_shows_what_would_be_cached(at: list[str], name: str) -> None:
+    code, log = Run("pods", "gadgets.example.com", "--validate", *at).result()
 
-    assert 0 == code, said
-    assert "pods; everywhere: the server has v1 Pod, namespaced" in said
-    assert "gadgets.example.com; everywhere: not there now" in said
+    assert 78 == code, log
+    assert "pods; in all namespaces: v1 Pod, namespaced" in log
+    assert "gadgets.example.com; in all namespaces: not valid" in log
+    assert "the API server has no resource 'gadgets.example.com'" in log
     with pytest.raises(shmcache.SegmentNotFound):
         shmcache.attach(name)
 
-    code, said = Run("pods", "--index", "pods:x=nowhere:f", "--validate", *at).result()
-    assert (78, True) == (code, "wrong: pods: index x: No module named 'nowhere'" in said)
+    code, log = Run("pods", "--index", "pods:x=nowhere:f", "--validate", *at).result()
+    assert (78, True) == (code, "pods: index x: nowhere:f cannot be imported: No module" in log)
 
 
 @pytest.mark.slow
-def test_what_was_recorded_can_be_replayed_without_a_server(
+def test_a_recorded_run_can_be_replayed_without_a_server(
     server: ApiServer, at: list[str], name: str, tmp_path: Path
 ) -> None:
     fill(server, 10)
@@ -541,15 +555,15 @@ def test_what_was_recorded_can_be_replayed_without_a_server(
     }
 
     with (
-        Run(*resources, "--replay", record, "--name", name),
+        Run(*resources, "--replay", record, "--cache", name),
         shmcache.attach(name, timeout=PATIENCE) as cache,
     ):
         eventually(lambda: "prod/web-3" not in cache["pods"] and 9 == len(cache["pods"]), "stuck")
         assert expected == {key: obj.to_dict() for key, obj in cache["pods"].items()}
         assert cache["configmaps"].wait_synced(PATIENCE)
 
-    code, said = Run(*resources, "--record", record, *at).result()
-    assert (78, True) == (code, "File exists" in said)
+    code, log = Run(*resources, "--record", record, *at).result()
+    assert (78, True) == (code, "exists already; choose a new file" in log)
 
 
 TRANSFORM = """
@@ -561,7 +575,7 @@ def slim(pod):
 
 
 @pytest.mark.slow
-def test_a_transform_decides_what_is_stored_and_isolates_what_it_fails_on(
+def test_a_transform_decides_the_stored_content_and_isolates_its_failures(
     server: ApiServer, at: list[str], name: str, tmp_path: Path
 ) -> None:
     fill(server, 3)
@@ -598,6 +612,6 @@ def test_an_error_in_the_middle_of_a_watch_is_logged_and_counted(
         assert pods.wait_synced(PATIENCE)
         server.create("pods", pod("late"))
         assert pods.wait_for(server.version, PATIENCE)
-        said = run.end()[1]
-    assert "pods: the watch says ERROR: " in said
-    assert "unlucky" in said
+        log = run.end()[1]
+    assert "pods: the watch says ERROR: " in log
+    assert "unlucky" in log

@@ -1,7 +1,7 @@
 """Invariant tested: whatever a worker writes into the files that it may write, and however short it
-makes them, nobody crashes, hangs or reads what is not true; when it ends, all is as before (G9,
-G29). DATA only its writer's uid can write; what stands there anyhow is read to the end or refused.
-"""
+makes them, no process crashes, hangs or reads anything false; when it ends, everything is as before
+(G9, G29). Only its writer's uid can write DATA; damaged words in it are still read to the end or
+refused."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from workers import PATIENCE, Worker, eventually
 import shmcache
 from shmcache.controllers.board import Board
 from shmcache.errors import ShmCacheError, StaleObjectError
-from shmcache.queue import WorkQueue
-from shmcache.segments import Place
+from shmcache.memory.segments import Place
+from shmcache.queue.workqueue import WorkQueue
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
@@ -38,7 +38,7 @@ def file_of(place: Place, end: str) -> Path:
 
 
 def vandal(pipe: Connection, path: str, seed: int, cuts: list[int], spare: list[int]) -> None:
-    """Writes random words where it may, until it is told to end; `spare`: bytes that it leaves."""
+    """Writes random words into writable files until it must end; leaves the range `spare` alone."""
     rng = random.Random(seed)
     signal.alarm(int(PATIENCE) * 2)
     fd = os.open(path, os.O_RDWR)
@@ -70,14 +70,14 @@ def thing(key: int, number: int) -> dict[str, Any]:
 
 
 def reading(pipe: Connection, name: str, seed: int) -> None:
-    """Reads, waits and is told, with an alarm; says how often it read."""
+    """Reads, waits and runs handlers, with an alarm; reports how often it read."""
     signal.alarm(int(PATIENCE) * 2)
     rng = random.Random(seed)
-    told, reads = 0, 0
+    delivered, reads = 0, 0
 
     def count(*_: object) -> None:
-        nonlocal told
-        told += 1
+        nonlocal delivered
+        delivered += 1
 
     with shmcache.attach(name) as cache:
         cache["pods"].add_handler(on_add=count, on_update=count, on_delete=count)
@@ -93,10 +93,10 @@ def reading(pipe: Connection, name: str, seed: int) -> None:
                 cache.wait(cache.latest, timeout=rng.random() / 50)
         last = pipe.recv()
         eventually(lambda: cache["pods"]["k0"]["n"] >= last, "it does not see the last state")
-        before = told
+        before = delivered
         pipe.send("still")
-        eventually(lambda: told > before, "its handlers are not told any more")
-    pipe.send((reads, told))
+        eventually(lambda: delivered > before, "its handlers receive nothing any more")
+    pipe.send((reads, delivered))
 
 
 def test_g9_a_vandal_in_seats_harms_neither_writer_nor_readers(
@@ -132,15 +132,15 @@ def test_g9_a_vandal_in_seats_harms_neither_writer_nor_readers(
 
 
 def heard(writer: shmcache.Writer, readers: list[Worker]) -> bool:
-    """Writes on until each reader has told its figures."""
+    """Keeps writing until each reader has reported its figures."""
     writer._tend()
     stats = writer.stats()
     writer.apply("pods", [thing(1, 10_000 + stats["generation"])])
     for reader in list(readers):
         if not reader.silent():
-            reads, told = reader.hear()
+            reads, delivered = reader.hear()
             assert reads > 0
-            assert told > 0
+            assert delivered > 0
             readers.remove(reader)
     return not readers
 
@@ -149,7 +149,7 @@ def heard(writer: shmcache.Writer, readers: list[Worker]) -> bool:
 
 
 def working(pipe: Connection, name: str, held: str) -> None:
-    """Takes keys and finishes them; while it has one, a file says so, and nobody else's may."""
+    """Takes and finishes keys; while it has one, a file of that name exists, and no other's may."""
     signal.alarm(int(PATIENCE) * 2)
     done = twice = 0
     with WorkQueue(Place(name), "work", slots=1024, rate=None) as queue:
@@ -189,10 +189,11 @@ SLOTS = 1024
 
 
 @pytest.mark.parametrize("what", ["all", "hints", "cuts"])
-def test_g29_a_vandal_in_a_queue_ends_and_it_is_a_queue_again(
+def test_g29_a_queue_works_again_after_a_vandal_in_it_has_ended(
     name: str, rng: random.Random, tmp_path: Path, what: str
 ) -> None:
-    """`hints`: everything but the slots and keys themselves; then no key is with two at once."""
+    """`hints`: everything but the slots and keys themselves; then no two workers hold the same
+    key."""
     place = Place(name)
     with contextlib.ExitStack() as stack:
         queue = stack.enter_context(WorkQueue(place, "work", slots=SLOTS, rate=None))
@@ -216,7 +217,7 @@ def test_g29_a_vandal_in_a_queue_ends_and_it_is_a_queue_again(
         assert "ended" == scribbler.ask("enough")
         figures = [worker.ask("enough") for worker in workers]
         if what == "hints":
-            assert [0, 0] == [twice for _, twice in figures], "a key was with two at once"
+            assert [0, 0] == [twice for _, twice in figures], "two workers held the same key"
         recover(queue, workers)
         eventually(lambda: tended(queue) and size == path.stat().st_size, "it is not mended")
         for worker in workers:
@@ -224,11 +225,9 @@ def test_g29_a_vandal_in_a_queue_ends_and_it_is_a_queue_again(
 
 
 def recover(queue: WorkQueue, workers: list[Worker]) -> None:
-    """The documented way: damage that is met is mended by the next sweep. Who asked for a shutdown
-    gets it; that is undone by the first who opens the queue when all have left."""
+    """The documented way: the next sweep mends damage. No noise is a shutdown of this queue."""
     assert queue.stats() is not None
-    if queue.shutting_down:
-        return
+    assert not queue.shutting_down
     queue.add("afterwards", 1000, timeout=PATIENCE)
     for worker in workers:
         worker.tell("afterwards")
@@ -236,7 +235,7 @@ def recover(queue: WorkQueue, workers: list[Worker]) -> None:
 
 
 @pytest.mark.parametrize("part", [0.0, 0.1, 0.5, 0.999])
-def test_a_truncated_queue_ends_nobody(name: str, part: float) -> None:
+def test_a_truncated_queue_ends_no_process(name: str, part: float) -> None:
     with WorkQueue(Place(name), "work", slots=SLOTS, rate=None) as queue:
         queue.add_many(f"k{number}" for number in range(500))
         path = file_of(Place(name), ".queue")
@@ -246,8 +245,10 @@ def test_a_truncated_queue_ends_nobody(name: str, part: float) -> None:
         os.truncate(path, int(size * part))
 
         queue.done(str(held))
-        eventually(lambda: tended(queue)["rebuilds"] != rebuilds or part < 0.1, "nobody noticed")
-        eventually(lambda: path.stat().st_size == size, "it is not as long as it was")
+        eventually(
+            lambda: tended(queue)["rebuilds"] != rebuilds or part < 0.1, "the damage went unnoticed"
+        )
+        eventually(lambda: path.stat().st_size == size, "its length is not restored")
         queue.add("after", 1000)
         assert "after" == queue.get(timeout=PATIENCE)
         queue.done("after")
@@ -258,7 +259,7 @@ def tended(queue: WorkQueue) -> dict[str, int | float]:
     return queue.stats()
 
 
-def test_a_truncated_board_ends_nobody(name: str) -> None:
+def test_a_truncated_board_ends_no_process(name: str) -> None:
     board, other = Board(Place(name), "things"), Board(Place(name), "things")
     mine = board.take_place(1)
     assert 0 == board.resource("pods")
@@ -286,7 +287,7 @@ def pod(number: int) -> dict[str, Any]:
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """A cache in a directory, with a past in its ring; its writer works on the original."""
+    """A cache in a directory, with history in its ring; its writer works on the original."""
     pods = shmcache.Resource("pods", {"node": "spec.node", "label": "metadata.labels"})
     with shmcache.Writer(
         str(tmp_path / "original"), [pods], arena_max="4MiB", ring_slots=256
@@ -300,7 +301,7 @@ def copied(tmp_path: Path) -> Path:
 
 
 def ways(cache: shmcache.Cache) -> dict[str, Callable[[], object]]:
-    """Each way of reading, to its end."""
+    """Each way of reading, until it ends."""
     pods = cache["pods"]
 
     def views() -> None:
@@ -343,14 +344,14 @@ def ways(cache: shmcache.Cache) -> dict[str, Callable[[], object]]:
 
 
 ANSWERS = (ShmCacheError, LookupError, ArithmeticError, ValueError, TypeError)
-"""What is not an answer is a crash. What was validated in a corrupt file can be any JSON there is:
+"""Any other exception is a crash. Content that passed validation in a corrupt file can be any JSON:
 a path that leads nowhere, a text in place of a number."""
 
 
 def read_all_ways(pipe: Connection, directory: str) -> None:
     while True:
         pipe.recv()
-        signal.alarm(30)  # a hang ends the process, and the test
+        signal.alarm(30)  # a hang ends the process, and thereby the test
         outcomes: dict[str, str] = {}
         try:
             with shmcache.attach(directory) as cache:
@@ -367,7 +368,7 @@ def read_all_ways(pipe: Connection, directory: str) -> None:
 
 
 def scribble(rng: random.Random, data: bytearray) -> None:
-    """A few words, most of them made of what stands elsewhere: so they are believed for longer."""
+    """A few words, most of them taken from elsewhere in the file, so that they pass for longer."""
     for _ in range(rng.randrange(1, 6)):
         at, other = rng.randrange(len(data) // 8) * 8, rng.randrange(len(data) // 8) * 8
         match rng.randrange(4):
@@ -381,14 +382,16 @@ def scribble(rng: random.Random, data: bytearray) -> None:
                 data[at : at + 8] = rng.getrandbits(64).to_bytes(8, "little")
 
 
-def test_an_untouched_data_is_read_whole_in_every_way(copied: Path) -> None:
+def test_an_untouched_data_file_is_read_whole_in_every_way(copied: Path) -> None:
     with Worker("fork", read_all_ways, str(copied)) as worker:
         outcomes = worker.ask("read")
     assert {"whole"} == set(outcomes.values()), outcomes
 
 
 @pytest.mark.slow
-def test_scribbled_data_is_read_to_the_end_or_refused(copied: Path, rng: random.Random) -> None:
+def test_a_scribbled_data_file_is_read_to_the_end_or_refused(
+    copied: Path, rng: random.Random
+) -> None:
     (path,) = copied.glob("*.data")
     good = path.read_bytes()
     used = len(good.rstrip(b"\0")) + 8 & ~7
@@ -404,8 +407,10 @@ def test_scribbled_data_is_read_to_the_end_or_refused(copied: Path, rng: random.
 
 
 @pytest.mark.slow
-def test_data_that_changes_while_it_is_read_ends_nobody(copied: Path, rng: random.Random) -> None:
-    """Not what a worker can do, but what a reader must bear: each word is loaded once."""
+def test_data_that_changes_while_it_is_read_ends_no_process(
+    copied: Path, rng: random.Random
+) -> None:
+    """Not what a worker can do, but what a reader must survive: each word is loaded once."""
     (path,) = copied.glob("*.data")
     with (
         Worker("fork", read_all_ways, str(copied)) as worker,

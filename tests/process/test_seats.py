@@ -49,7 +49,7 @@ def eventually(condition: Any, seconds: float = 60) -> None:
         time.sleep(0.02)
 
 
-def test_a_killed_readers_seat_and_pin_are_given_back(name: str) -> None:
+def test_a_killed_readers_seat_and_pin_are_released(name: str) -> None:
     with shmcache.Writer(name, ["pods"], seats=1) as writer:
         writer.put("pods", "a", {"x": "y" * 100_000})
         with reader(name) as process:
@@ -69,7 +69,7 @@ def test_a_killed_readers_seat_and_pin_are_given_back(name: str) -> None:
 
 
 def test_a_stopped_reader_does_not_slow_the_writer(name: str) -> None:
-    """It holds what it was reading, once, and loses nothing."""
+    """It holds the one state that it was reading, and loses nothing."""
     with shmcache.Writer(name, ["pods"], arena_max="16MiB", garbage_max="1MiB") as writer:
         writer.put("pods", "a", {"x": 0})
         with reader(name) as process:
@@ -87,7 +87,7 @@ def test_a_stopped_reader_does_not_slow_the_writer(name: str) -> None:
 
 if os.geteuid() == 0:
 
-    def test_another_uid_reads_and_can_do_no_more(name: str) -> None:
+    def test_another_uid_can_only_read(name: str) -> None:
         with shmcache.Writer(name, ["pods"], mode=0o644) as writer:
             writer.put("pods", "a", {"x": 1})
             pid = os.fork()
@@ -111,7 +111,7 @@ if os.geteuid() == 0:
                     refused += 1
         return 0 if (readable, refused) == (True, 3) else 1
 
-    def test_a_cache_of_a_stranger_is_refused_unless_named(name: str) -> None:
+    def test_a_strangers_cache_is_refused_unless_trusted(name: str) -> None:
         pid = os.fork()
         if pid == 0:
             os.setresuid(STRANGER, STRANGER, STRANGER)

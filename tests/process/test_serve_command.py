@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 import shmcache
-from shmcache.segments import Place
+from shmcache.memory.segments import Place
 from shmcache.testing import ApiServer
 
 PATIENCE = 60.0
@@ -60,14 +60,14 @@ class Command:
         )
 
     def where(self) -> str:
-        """Where it says that it listens."""
+        """The address in its log line."""
 
-        def said() -> str | None:
+        def logged() -> str | None:
             assert self.process.poll() is None, self.log.read_text()
             found = re.search(r"serving cache \S+ at (\S+)", self.log.read_text())
             return found[1] if found else None
 
-        found: str = until(said)
+        found: str = until(logged)
         return found
 
     def children(self) -> list[psutil.Process]:
@@ -75,7 +75,7 @@ class Command:
         return psutil.Process(self.process.pid).children() or [psutil.Process(self.process.pid)]
 
     def end(self) -> int:
-        """Tells it to end; its status."""
+        """Signals it to end; returns its status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE)
 
@@ -101,7 +101,7 @@ def cache(count: int = 200) -> Iterator[tuple[str, shmcache.Writer]]:
 
 
 class Unix(http.client.HTTPConnection):
-    """HTTP over a socket of the file system."""
+    """HTTP over a socket in the file system."""
 
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=PATIENCE)
@@ -136,39 +136,42 @@ def tcp(where: str) -> http.client.HTTPConnection:
     return http.client.HTTPConnection(where.removeprefix("http://"), timeout=PATIENCE)
 
 
-def test_a_socket_is_its_owners_and_goes_with_its_server(tmp_path: Path) -> None:
+def test_a_socket_belongs_to_its_owner_and_is_removed_with_its_server(tmp_path: Path) -> None:
     path = str(tmp_path / "serve.sock")
-    with cache() as (name, _), command(tmp_path, "--name", name, "--unix-socket", path) as running:
+    with (
+        cache() as (name, _),
+        command(tmp_path, "--cache", name, "--listen", f"unix:{path}") as running,
+    ):
         assert running.where() == f"unix:{path}"
         assert os.stat(path).st_mode & 0o777 == 0o600
         assert len(asked(Unix(path))["items"]) == 200
         (tmp_path / "second").mkdir()
-        with command(tmp_path / "second", "--name", name, "--unix-socket", path) as second:
+        with command(tmp_path / "second", "--cache", name, "--listen", f"unix:{path}") as second:
             assert second.process.wait(PATIENCE) == 75
         assert len(asked(Unix(path))["items"]) == 200
         assert running.end() == 0
         assert not os.path.exists(path)
 
 
-def test_a_socket_that_a_killed_server_left_is_taken_over(tmp_path: Path) -> None:
+def test_a_socket_of_a_killed_server_is_taken_over(tmp_path: Path) -> None:
     path = str(tmp_path / "serve.sock")
     with cache() as (name, _):
-        with command(tmp_path, "--name", name, "--unix-socket", path) as running:
+        with command(tmp_path, "--cache", name, "--listen", f"unix:{path}") as running:
             running.where()
             running.process.kill()
             running.process.wait(PATIENCE)
         assert os.path.exists(path)
-        with command(tmp_path, "--name", name, "--unix-socket", path) as running:
+        with command(tmp_path, "--cache", name, "--listen", f"unix:{path}") as running:
             until(lambda: re.search("serving", running.log.read_text()))
             assert len(asked(Unix(path))["items"]) == 200
 
 
-def test_server_processes_are_killed_under_load_and_nobody_gets_half_an_answer(
+def test_no_client_gets_half_an_answer_while_server_processes_are_killed_under_load(
     tmp_path: Path,
 ) -> None:
-    """A client sees a whole answer or the end of its connection, and finds a server again."""
-    flags = ("--address", "127.0.0.1:0", "-p", "2")
-    with cache(2000) as (name, _), command(tmp_path, "--name", name, *flags) as running:
+    """A client gets a whole answer or the end of its connection, and finds a server again."""
+    flags = ("--listen", "127.0.0.1:0", "-p", "2")
+    with cache(2000) as (name, _), command(tmp_path, "--cache", name, *flags) as running:
         where = running.where()
         until(lambda: len(running.children()) == 2)
         stop, whole, broken, wrong = threading.Event(), [0], [0], list[str]()
@@ -202,9 +205,9 @@ def test_server_processes_are_killed_under_load_and_nobody_gets_half_an_answer(
         assert running.end() == 0
 
 
-def test_pages_go_on_in_whichever_process_is_asked(tmp_path: Path) -> None:
-    flags = ("--address", "127.0.0.1:0", "-p", "3")
-    with cache() as (name, writer), command(tmp_path, "--name", name, *flags) as running:
+def test_pages_continue_in_any_process(tmp_path: Path) -> None:
+    flags = ("--listen", "127.0.0.1:0", "-p", "3")
+    with cache() as (name, writer), command(tmp_path, "--cache", name, *flags) as running:
         where = running.where()
         until(lambda: len(running.children()) == 3)
         for _ in range(5):
@@ -228,7 +231,7 @@ def test_reads_survive_the_writer(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(shmcache.Writer(name, ["pods"]))
         writer.replace("pods", [pod(1)], version="100")
-        running = stack.enter_context(command(tmp_path, "--name", name, "--address", "127.0.0.1:0"))
+        running = stack.enter_context(command(tmp_path, "--cache", name, "--listen", "127.0.0.1:0"))
         connection = tcp(running.where())
         assert len(asked(connection)["items"]) == 1
         writer.close()
@@ -240,16 +243,18 @@ def test_reads_survive_the_writer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("flags", "status"), [
-    (("--address", "nowhere"), 2),
+    (("--listen", "nowhere"), 2),
     (("--max-age", "soon"), 2),
-    (("--address", "0.0.0.0:0"), 78),
+    (("--listen", "0.0.0.0:0"), 78),
     (("--tls-cert", "x"), 78),
     (("--tokens", "/does/not/exist"), 78),
-    (("--attach-seconds", "0", "--address", "127.0.0.1:0"), 75),
+    (("--attach-timeout", "0", "--listen", "127.0.0.1:0"), 75),
 ])  # fmt: skip
-def test_what_cannot_be_served_is_said_by_the_status(flags: tuple[str, ...], status: int) -> None:
+def test_an_unservable_cache_exits_with_a_status_of_its_own(
+    flags: tuple[str, ...], status: int
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "shmcache", "serve", "--name", "none-such", *flags],
+        [sys.executable, "-m", "shmcache", "serve", "--cache", "none-such", *flags],
         capture_output=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.returncode == status, done.stderr
@@ -268,8 +273,8 @@ WIDGETS = {
 }
 
 
-def test_what_the_reflector_caches_is_served_as_its_server_calls_it(tmp_path: Path) -> None:
-    """A custom resource without objects, a short name, a namespace: scope and kinds are told."""
+def test_the_cached_resources_are_served_under_their_servers_names(tmp_path: Path) -> None:
+    """A custom resource without objects, a short name, a namespace: scope and kinds are known."""
     name = f"served-{os.getpid()}-{time.monotonic_ns()}"
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(ApiServer())
@@ -277,13 +282,13 @@ def test_what_the_reflector_caches_is_served_as_its_server_calls_it(tmp_path: Pa
         server.load("pods", pod(1, 50))
         stack.callback(Place(name).remove)
         reflector = subprocess.Popen(
-            [sys.executable, "-m", "shmcache", "run", "--no-keep", "--name", name, "-s", server.url,
-             "-n", "default", "po", "widgets.example.com"],
+            [sys.executable, "-m", "shmcache", "run", "--no-keep", "--cache", name,
+             "-s", server.url, "-n", "default", "po", "widgets.example.com"],
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
         stack.callback(reflector.wait)
         stack.callback(reflector.kill)
-        running = stack.enter_context(command(tmp_path, "--name", name, "--address", "127.0.0.1:0"))
+        running = stack.enter_context(command(tmp_path, "--cache", name, "--listen", "127.0.0.1:0"))
         where = running.where()
 
         def code(path: str) -> tuple[int, Any]:
@@ -292,7 +297,8 @@ def test_what_the_reflector_caches_is_served_as_its_server_calls_it(tmp_path: Pa
             answer = connection.getresponse()
             body = answer.read()
             connection.close()
-            return answer.status, orjson.loads(body)
+            is_json = answer.headers["Content-Type"] == "application/json"  # an unknown group: text
+            return answer.status, orjson.loads(body) if is_json else body
 
         widgets = "/apis/example.com/v1/namespaces/default/widgets"
         until(lambda: code(widgets)[0] == 200)
@@ -312,24 +318,24 @@ CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 @pytest.mark.parametrize(("path", "drain"), [
     (f"{CONFIGMAPS}?watch=1", "1h"),  # ends when draining begins
-    (f"{LIST}/p-0001/log?follow=1", "1s"),  # when it has to
+    (f"{LIST}/p-0001/log?follow=1", "1s"),  # after its drain time
 ])  # fmt: skip
-@pytest.mark.parametrize("says", [b"", HEAD])
-def test_what_is_passed_on_and_says_nothing_does_not_keep_a_server(
-    tmp_path: Path, path: str, drain: str, says: bytes
+@pytest.mark.parametrize("sent", [b"", HEAD])
+def test_a_silent_passed_on_request_does_not_keep_a_server(
+    tmp_path: Path, path: str, drain: str, sent: bytes
 ) -> None:
     with cache() as (name, _), socket.create_server(("127.0.0.1", 0)) as real:
         behind = f"http://127.0.0.1:{real.getsockname()[1]}"
-        flags = ("--address", "127.0.0.1:0", "--proxy", behind, "--drain-seconds", drain)
-        with command(tmp_path, "--name", name, *flags) as running:
+        flags = ("--listen", "127.0.0.1:0", "--proxy", behind, "--drain-timeout", drain)
+        with command(tmp_path, "--cache", name, *flags) as running:
             connection = tcp(running.where())
             connection.request("GET", path)
             real.settimeout(PATIENCE)
             there, _ = real.accept()
             with there:
                 assert there.recv(1 << 16)
-                if says:
-                    there.sendall(says)
+                if sent:
+                    there.sendall(sent)
                     assert connection.getresponse().status == 200
                 assert running.end() == 0
             connection.close()

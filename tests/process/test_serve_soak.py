@@ -1,4 +1,5 @@
-"""Watches of `shmcache serve` show each change once, whatever is killed meanwhile (G25, G26)."""
+"""Watches of `shmcache serve` show each change once, whichever process is killed meanwhile (G25,
+G26)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.slow
-def test_every_client_comes_to_hold_what_the_server_holds(tmp_path: Path) -> None:
+def test_every_client_ends_with_the_servers_content(tmp_path: Path) -> None:
     seed = int(os.environ.get("SEED") or random.randrange(1 << 30))
     sys.stderr.write(f"SEED={seed}\n")
     soak = Soak(seed, watches=40, seconds=6.0, rate=100.0, pause=0.8)

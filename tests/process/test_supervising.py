@@ -1,4 +1,4 @@
-"""Invariants tested: S1 to S3 of supervising.py, O1 to O3 of offspring.py."""
+"""Invariants tested: SUPERVISOR1 to SUPERVISOR3 of supervisor.py, CHILD1 to CHILD3 of child.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import Any, Self
 import pytest
 from workers import PATIENCE, Worker, eventually, state_of_process
 
-from shmcache.supervising import Exit, Supervisor, command, spawned
+from shmcache.processes.stop_requests import AGAIN_SECONDS
+from shmcache.processes.supervisor import Exit, Supervisor, command, spawned
 from shmcache.testing import ManualClock
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
@@ -28,13 +29,13 @@ def sleep() -> None:
 
 def gone(pid: int) -> bool:
     try:
-        return state_of_process(pid) == "Z"  # an orphan's, which is not ours to reap
+        return state_of_process(pid) == "Z"  # an orphan's, which this process does not reap
     except (FileNotFoundError, ProcessLookupError):
         return True
 
 
 def children() -> set[int]:
-    """Processes that wait to be reaped by this one, or live."""
+    """Processes that live, or that this process has to reap."""
     found: set[int] = set()
     for task in Path("/proc/self/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
@@ -43,7 +44,7 @@ def children() -> set[int]:
 
 
 class Kept(Supervisor):
-    """A supervisor on a clock that only the test moves, which remembers exits."""
+    """A supervisor on a clock that only the test moves, and that records exits."""
 
     def __init__(self, *bodies: Any, **settings: Any) -> None:
         self.time = ManualClock()
@@ -63,10 +64,10 @@ class Kept(Supervisor):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-        assert children() <= self.others  # S2: nothing of ours was left to be reaped
+        assert children() <= self.others  # SUPERVISOR2: no child of ours is left to reap
 
 
-def test_a_child_that_ends_comes_again_and_later_each_time() -> None:
+def test_a_child_that_ends_restarts_with_a_growing_delay() -> None:
     with Kept(sleep, sleep) as kept:
         other, delays = kept.children[1].pid, []
         for count in (1, 2, 3):
@@ -85,7 +86,7 @@ def test_a_child_that_ends_comes_again_and_later_each_time() -> None:
         assert 0.1 <= delays[0] < 0.2 <= delays[1] < 0.4 <= delays[2] < 0.8
 
 
-def test_waiting_is_no_loop() -> None:
+def test_waiting_does_not_loop() -> None:
     ticks = []
     with Kept(sleep, tick=lambda: ticks.append(1)) as kept:
         kept.kill(0)
@@ -95,7 +96,7 @@ def test_waiting_is_no_loop() -> None:
         assert len(ticks) == 2  # one for each turn, and the first one slept until the end came
 
 
-def test_exits_say_how(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_exits_state_their_reason(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     def refuse() -> None:
         logging.getLogger().addHandler(logging.FileHandler(tmp_path / "log"))
         raise ValueError("so it is")
@@ -112,7 +113,7 @@ def test_exits_say_how(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None
     assert "ValueError: so it is" in (tmp_path / "log").read_text()
 
 
-def test_a_child_has_signals_of_its_own() -> None:
+def test_a_child_has_signal_handlers_of_its_own() -> None:
     """O2."""
 
     def look() -> int:
@@ -152,13 +153,13 @@ def write(path: str, text: str) -> None:
 
 
 def child(pipe: Connection, *, stubborn: bool) -> int:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN if stubborn else told)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if stubborn else leave_at_once)
     pipe.send(os.getpid())
     while True:
         signal.pause()
 
 
-def told(*_: object) -> None:
+def leave_at_once(*_: object) -> None:
     sys.exit(0)
 
 
@@ -174,7 +175,7 @@ def fail(pipe: Connection) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_end_it_drains_its_children(number: int) -> None:
+def test_a_signal_to_end_drains_its_children(number: int) -> None:
     with Worker("spawn", run, (False, False), {}) as parent:
         pids = {parent.hear(), parent.hear()}
         parent.send_signal(number)
@@ -184,7 +185,7 @@ def test_told_to_end_it_drains_its_children(number: int) -> None:
         assert parent.hear() == ("over", 0)
 
 
-def test_what_does_not_drain_in_time_is_killed() -> None:
+def test_a_child_that_does_not_drain_in_time_is_killed() -> None:
     with Worker("spawn", run, (True, False), {"drain_seconds": 0.3}) as parent:
         parent.hear(), parent.hear()
         parent.send_signal(signal.SIGTERM)
@@ -192,18 +193,20 @@ def test_what_does_not_drain_in_time_is_killed() -> None:
         assert parent.hear() == ("over", 0)
 
 
-def test_told_twice_it_kills_at_once() -> None:
+def test_a_later_signal_kills_at_once_and_repeated_ones_do_not() -> None:
     with Worker("spawn", run, (True, False), {"drain_seconds": 3600.0}) as parent:
         parent.hear(), parent.hear()
         parent.send_signal(signal.SIGTERM)
+        parent.send_signal(signal.SIGTERM)  # as timeout(1) and process groups repeat it
         assert parent.hear().status == 0
+        time.sleep(AGAIN_SECONDS)
         parent.send_signal(signal.SIGTERM)
         assert parent.hear().status == -signal.SIGKILL
         assert parent.hear() == ("over", 0)
 
 
 def test_no_child_outlives_a_supervisor_that_is_killed() -> None:
-    """O1: stubborn ones, too."""
+    """CHILD1: stubborn ones, too."""
     with Worker("spawn", run, (True, False), {}) as parent:
         pids = [parent.hear(), parent.hear()]
         parent.kill()
@@ -211,17 +214,17 @@ def test_no_child_outlives_a_supervisor_that_is_killed() -> None:
             eventually(lambda pid=pid: gone(pid), f"{pid} lives on")  # type: ignore[misc]
 
 
-def test_signals_can_be_sent_on() -> None:
+def test_signals_can_be_passed_on() -> None:
     with Worker("spawn", run, (False,), {"forward": (signal.SIGHUP,)}) as parent:
         parent.hear()
         parent.send_signal(signal.SIGHUP)
-        assert parent.hear().status == -signal.SIGHUP  # the default action: it comes again
+        assert parent.hear().status == -signal.SIGHUP  # the default action: it restarts
         parent.hear()
         parent.send_signal(signal.SIGTERM)
         assert parent.hear().status == 0
         assert parent.hear() == ("over", 0)
 
 
-def test_a_fatal_status_ends_them_all() -> None:
+def test_a_fatal_status_ends_all_children() -> None:
     with Worker("spawn", fail) as parent:
         assert parent.hear() == (78, 0)

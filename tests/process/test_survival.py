@@ -1,5 +1,5 @@
-"""Invariant tested: a registration goes on, whatever its handler, its objects, the writer and the
-next writer do; and what has ended keeps nothing (G13, G14, G15, G19)."""
+"""Invariant tested: a registration survives whatever its handler, its objects, the writer and the
+next writer do; and an ended one keeps nothing (G13, G14, G15, G19)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ import pytest
 from workers import PATIENCE, Worker, eventually
 
 import shmcache
-from shmcache import states, succession
-from shmcache.handlers import Wanted
-from shmcache.succession import Succession
+from shmcache import states
+from shmcache.handlers.registration import Wanted
+from shmcache.reader import succession
+from shmcache.reader.succession import Succession
 
 OPTIONS = ("match", "namespace", "resync", "shard", "name")
 
@@ -52,7 +53,7 @@ def attached(small: shmcache.Writer) -> Iterator[shmcache.Cache]:
 
 
 class Names:
-    """A handler that tells the names of what was added."""
+    """A handler that records the names of added objects."""
 
     def __init__(self) -> None:
         self.added: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -68,43 +69,43 @@ class Names:
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, ValueError])
-def test_g14_whatever_a_handler_raises_the_next_object_is_told(
+def test_g14_whatever_a_handler_raises_the_next_object_is_delivered(
     small: shmcache.Writer, attached: shmcache.Cache, error: type[BaseException]
 ) -> None:
-    """sys.exit() in a thread would end it without a word."""
-    told = Names()
+    """sys.exit() in a thread would end it silently."""
+    names = Names()
 
     def fails(obj: Any, initial: bool) -> None:
-        told(obj, initial)
+        names(obj, initial)
         raise error
 
     registration = attached["pods"].add_handler(fails)
     attached.start()
     small.apply("pods", [pod("a", 1)])
     small.apply("pods", [pod("b", 2)])
-    assert ["a", "b"] == [told.hear(), told.hear()]
+    assert ["a", "b"] == [names.hear(), names.hear()]
     eventually(lambda: registration.errors == 2, "errors are not counted")
 
 
 @pytest.mark.parametrize("labels", [["app"], "app", 5, {"app": ["web"]}, {"app": {"a": "b"}}])
-def test_an_object_with_labels_that_are_none_harms_no_selector(
+def test_an_object_with_invalid_labels_harms_no_selector(
     small: shmcache.Writer, attached: shmcache.Cache, labels: Any
 ) -> None:
-    """No server sends such an object; what selects in handlers and in lists agrees on it."""
-    told = Names()
-    attached["pods"].add_handler(told, labels="app=web")
+    """No server sends such an object; selectors of handlers and of lists agree on it."""
+    names = Names()
+    attached["pods"].add_handler(names, labels="app=web")
     attached.start()
     small.apply("pods", [pod("odd", 1, labels)])
     small.apply("pods", [pod("good", 2, {"app": "web"})])
 
-    assert "good" == told.hear()
+    assert "good" == names.hear()
     for text in ("app=web", "app!=web", "app", "!app", "app in (web)", "app>1"):
         listed = {name_of(one) for one in attached["pods"].list(labels=text)}
         selector = shmcache.LabelSelector.parse(text)
         assert ("odd" in listed) == selector.matches(pod("odd", 1, labels)), text
 
 
-def test_many_handlers_held_up_at_many_generations_leave_room_to_read(
+def test_many_handlers_blocked_at_many_generations_leave_room_to_read(
     small: shmcache.Writer, attached: shmcache.Cache
 ) -> None:
     """More of them than a seat has pins."""
@@ -132,10 +133,10 @@ def test_many_handlers_held_up_at_many_generations_leave_room_to_read(
         assert 0 == registration.errors
 
 
-# ---- coming and going --------------------------------------------------------------------------
+# ---- adding and removing -----------------------------------------------------------------------
 
 
-def test_what_was_removed_before_it_ran_has_ended(attached: shmcache.Cache) -> None:
+def test_a_registration_that_was_removed_before_it_ran_has_ended(attached: shmcache.Cache) -> None:
     registration = attached["pods"].add_handler(Names())
     assert registration.remove()
     waiter = threading.Thread(target=registration.wait_synced, daemon=True)
@@ -145,7 +146,7 @@ def test_what_was_removed_before_it_ran_has_ended(attached: shmcache.Cache) -> N
     assert not registration.active
 
 
-def test_g12_who_was_removed_too_early_never_synced(name: str) -> None:
+def test_g12_a_registration_that_was_removed_too_early_never_synced(name: str) -> None:
     with shmcache.Writer(name, ["pods"], arena_max="64MiB") as _, shmcache.attach(name) as cache:
         registration = cache["pods"].add_handler(Names())
         cache.start()
@@ -153,7 +154,7 @@ def test_g12_who_was_removed_too_early_never_synced(name: str) -> None:
         assert not registration.has_synced
 
 
-def test_the_last_registration_takes_the_map_along(
+def test_the_last_registration_frees_the_map_of_known_objects(
     small: shmcache.Writer, attached: shmcache.Cache
 ) -> None:
     small.apply("pods", [pod("a", 1)])
@@ -170,8 +171,8 @@ def test_the_last_registration_takes_the_map_along(
 def test_threads_that_register_first_are_all_registered(
     small: shmcache.Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of them find no informer yet, and make one."""
-    from shmcache import informer
+    """All of them find no informer yet, and create one."""
+    from shmcache.handlers import informer
 
     many = 4
     made = informer.Informer.__init__
@@ -200,13 +201,13 @@ def test_threads_that_register_first_are_all_registered(
 # ---- writers -----------------------------------------------------------------------------------
 
 
-def test_handlers_of_what_the_next_writer_does_not_have_wait_for_it(name: str) -> None:
-    told = Names()
+def test_handlers_of_a_resource_that_the_next_writer_lacks_wait_for_it(name: str) -> None:
+    names = Names()
     with shmcache.Writer(name, ["pods"], arena_max="64MiB") as first:
         first.apply("pods", [pod("a", 1)])
         first.set_state("pods", states.SYNCED, "1")
         cache = shmcache.attach(name)
-        registration = cache["pods"].add_handler(told)
+        registration = cache["pods"].add_handler(names)
     with cache, shmcache.Writer(name, ["nodes"], arena_max="64MiB") as second:
         second.apply("nodes", [pod("n", 1)])
         second.set_state("nodes", states.SYNCED, "1")
@@ -215,7 +216,7 @@ def test_handlers_of_what_the_next_writer_does_not_have_wait_for_it(name: str) -
         second.add_resource("pods")
         second.apply("pods", [pod("b", 1)])
         second.set_state("pods", states.SYNCED, "2")
-        assert "b" == told.hear()
+        assert "b" == names.hear()
         assert registration.wait_synced(PATIENCE)
 
 
@@ -229,9 +230,9 @@ with shmcache.attach(sys.argv[1], timeout=60):
 
 @contextlib.contextmanager
 def crowded(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], object]]:
-    """The next writer, whose only seat another process has taken until it is told to go."""
+    """The next writer, whose only seat another process keeps until `go` is set."""
     with monkeypatch.context() as patched:
-        patched.setattr(Succession, "_attach", lambda *_: None)  # we are slower
+        patched.setattr(Succession, "_attach", lambda *_: None)  # this test is slower
         writer = shmcache.Writer(name, ["pods"], arena_max="64MiB", seats=1)
         other = subprocess.Popen(
             [sys.executable, "-c", SITTING, name],
@@ -251,39 +252,39 @@ def crowded(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[],
 @pytest.fixture
 def left(name: str) -> Iterator[tuple[shmcache.Cache, Names, Any]]:
     """A cache whose writer has ended, with a handler."""
-    told = Names()
+    names = Names()
     with shmcache.Writer(name, ["pods"], arena_max="64MiB") as first:
         first.apply("pods", [pod("a", 1)])
         first.set_state("pods", states.SYNCED, "1")
         cache = shmcache.attach(name)
-        registration = cache["pods"].add_handler(told)
+        registration = cache["pods"].add_handler(names)
         cache.start()
-        assert "a" == told.hear()
+        assert "a" == names.hear()
     with cache:
-        yield cache, told, registration
+        yield cache, names, registration
 
 
-def test_a_next_writer_without_a_free_seat_is_moved_to_when_there_is_one(
+def test_a_full_next_instance_is_entered_once_a_seat_is_free(
     name: str,
     left: tuple[shmcache.Cache, Names, Any],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Until then reads go on with the last state, and handlers live on."""
-    cache, told, registration = left
+    """Until then reads keep the last state, and handlers live on."""
+    cache, names, registration = left
     with crowded(name, monkeypatch) as go:
-        eventually(lambda: "all seats are taken" in caplog.text, "it is not told")
+        eventually(lambda: "all seats are taken" in caplog.text, "it is not logged")
         assert ["p/a"] == list(cache["pods"])
         assert registration.active
         go()
-        assert "b" == told.hear()
+        assert "b" == names.hear()
         assert ["p/b"] == list(cache["pods"])
 
 
-def test_what_cannot_be_attached_is_tried_again_at_leisure(
+def test_attaching_is_retried_at_a_slow_pace(
     name: str, left: tuple[shmcache.Cache, Names, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A refusal is no news: who sleeps between two writers does not spin on it."""
+    """A repeated refusal wakes nothing: a sleeper between two writers does not spin on it."""
     cache, _, _ = left
     old = cache._reader
     one: Any = Succession(cache._place)
@@ -296,7 +297,7 @@ def test_what_cannot_be_attached_is_tried_again_at_leisure(
         assert one.possible(old)
 
 
-def test_what_cannot_even_be_told_is_tried_again_at_leisure(
+def test_a_failure_that_cannot_even_be_logged_is_retried_at_a_slow_pace(
     name: str,
     left: tuple[shmcache.Cache, Names, Any],
     monkeypatch: pytest.MonkeyPatch,
@@ -324,12 +325,12 @@ def test_what_cannot_even_be_told_is_tried_again_at_leisure(
         assert "cannot be read yet" in caplog.text
 
 
-# ---- memory that the writer needs --------------------------------------------------------------
+# ---- memory that the writer takes back ---------------------------------------------------------
 
 
 @pytest.fixture
 def greedy(name: str) -> Iterator[shmcache.Writer]:
-    """It takes back nearly all that is held."""
+    """It reclaims nearly everything that readers hold."""
     with shmcache.Writer(
         name, ["pods"], arena_max="64MiB", ring_slots=16, ring_bytes=4096, garbage_max=4096
     ) as writer:
@@ -338,7 +339,7 @@ def greedy(name: str) -> Iterator[shmcache.Writer]:
 
 
 def taken_back(writer: shmcache.Writer, cache: shmcache.Cache) -> Any:
-    """A root whose memory the writer needed."""
+    """A root whose memory the writer took back."""
     root = None
     for version in range(2, 1000):
         with writer.batch():
@@ -351,24 +352,24 @@ def taken_back(writer: shmcache.Writer, cache: shmcache.Cache) -> Any:
     raise AssertionError("nothing was taken back: the test proves nothing")
 
 
-def test_g13_a_feed_whose_memory_is_taken_while_it_looks_looks_again(
+def test_g13_a_feed_that_loses_its_memory_during_a_pass_repeats_the_pass(
     greedy: shmcache.Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker that was stopped in the middle of a look, for long."""
+    """A worker that was stopped for long in the middle of a pass."""
     greedy.apply("pods", [pod("a", 1)])
     with shmcache.attach(greedy.name) as cache:
-        told = Names()
+        names = Names()
         gone, look = taken_back(greedy, cache), cache.look
         answers = [(gone, 0)] * 3
         monkeypatch.setattr(cache, "look", lambda name: answers.pop() if answers else look(name))
-        registration = cache["pods"].add_handler(told)
+        registration = cache["pods"].add_handler(names)
         cache.start()
         assert registration.wait_synced(PATIENCE)
         assert not answers
         assert 301 == registration.handled
 
 
-def test_g15_a_resync_whose_memory_is_taken_begins_its_page_again(
+def test_g15_a_resync_that_loses_its_memory_repeats_its_page(
     greedy: shmcache.Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     greedy.apply("pods", [pod("a", 1)])
@@ -385,7 +386,7 @@ def test_g15_a_resync_whose_memory_is_taken_begins_its_page_again(
         feed.close()
 
 
-def test_g15_a_page_of_which_a_handler_lost_the_memory_is_told_again(
+def test_g15_a_page_that_a_handler_lost_is_delivered_again(
     greedy: shmcache.Writer,
 ) -> None:
     now, seen = [0.0], queue.SimpleQueue[str]()
@@ -410,7 +411,7 @@ def test_g15_a_page_of_which_a_handler_lost_the_memory_is_told_again(
         assert 0 == registration.errors
 
 
-def test_g15_an_async_handler_that_lost_the_memory_is_told_the_page_again(
+def test_g15_a_page_that_an_async_handler_lost_is_delivered_again(
     greedy: shmcache.Writer,
 ) -> None:
     now, seen = [0.0], list[str]()
@@ -479,7 +480,9 @@ with shmcache.attach(sys.argv[1]) as cache:
 """
 
 
-def test_g19_a_child_of_a_handler_is_told_nothing_behind_the_fork(small: shmcache.Writer) -> None:
+def test_g19_a_child_that_a_handler_forked_receives_nothing_after_the_fork(
+    small: shmcache.Writer,
+) -> None:
     small.apply("pods", [pod("a", 1), pod("b", 1), pod("c", 1)])
     ended = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, small.name],

@@ -1,5 +1,5 @@
-"""Invariant tested: a writer goes on with what a dead one left, and its readers do not notice; what
-does not fit is made anew, and only that; a writer that merely slept does no harm (G40, G41)."""
+"""Invariant tested: a writer resumes the cache of a dead one, and its readers do not notice; it
+rebuilds only unusable parts; a writer that merely slept does no harm (G40, G41)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from workers import PATIENCE, Worker, await_sleep, eventually
 import shmcache
 from shmcache import states
 from shmcache.errors import BusyError, FencedError
-from shmcache.locations import SharedMemory
-from shmcache.segments import PREFIX, Place
+from shmcache.memory.locations import SharedMemory
+from shmcache.memory.segments import PREFIX, Place
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
@@ -40,7 +40,7 @@ def resources(*names: str, **settings: Any) -> list[shmcache.Resource]:
 
 
 def writing(pipe: Connection, name: str, wanted: list[shmcache.Resource]) -> None:
-    """A writer that does what it is told, until it is killed."""
+    """A writer that runs commands until it is killed."""
     writer = shmcache.Writer(name, wanted, **OPTIONS)
     pipe.send(sorted(writer.inherited))
     while (order := pipe.recv()) is not None:
@@ -69,7 +69,7 @@ def go_on(name: str, wanted: list[shmcache.Resource], **options: Any) -> shmcach
 
 
 def sleeper(pipe: Connection, name: str) -> None:
-    """Sleeps for deltas, and says what came; holds the first state all the time."""
+    """Sleeps for deltas, and reports them; holds the first state all the time."""
     with shmcache.attach(name) as cache, cache.snapshot() as at:
         cursor = cache.follow(["pods"])
         pipe.send(cache.seat)
@@ -86,7 +86,7 @@ def sleeper(pipe: Connection, name: str) -> None:
                 )
 
 
-def test_readers_go_on_where_they_are(dead: str) -> None:
+def test_readers_continue_where_they_are(dead: str) -> None:
     old = [f"a{i}" for i in range(10)]
     with Worker("spawn", sleeper, dead) as worker, shmcache.attach(dead) as cache:
         worker.hear()
@@ -103,11 +103,11 @@ def test_readers_go_on_where_they_are(dead: str) -> None:
         assert cache.instance == instance
         assert cache.latest == latest + 3
         assert len(cache["pods"]) == 13
-        assert view["metadata"]["name"] == "a1"  # of a generation long ago, still whole
+        assert view["metadata"]["name"] == "a1"  # of an old generation, still whole
         assert len(cache["pods"].by_index("node", "n1")) == 13
 
 
-def test_what_was_inherited_is_said_and_checked(dead: str) -> None:
+def test_inherited_content_is_logged_and_checked(dead: str) -> None:
     with go_on(dead, resources("pods", "nodes")) as writer:
         writer.check()
         found = writer.inherited["pods"]
@@ -138,7 +138,7 @@ def test_leave_keeps_the_cache_and_close_ends_it(name: str) -> None:
     assert SharedMemory().names(PREFIX + name) == []
 
 
-def test_who_holds_a_state_for_long_keeps_it_across_writers(dead: str) -> None:
+def test_a_state_held_for_long_survives_several_writers(dead: str) -> None:
     with shmcache.attach(dead) as cache:
         at = cache.snapshot()
         whole = at["pods"]["p/a1"].to_dict()
@@ -159,7 +159,7 @@ def test_who_holds_a_state_for_long_keeps_it_across_writers(dead: str) -> None:
         eventually(lambda: writer.stats()["limbo_bytes"] == 0, "it leaks")
 
 
-def test_staged_contents_of_the_dead_leave_nothing(name: str) -> None:
+def test_content_staged_by_a_dead_writer_leaves_nothing(name: str) -> None:
     writer = go_on(name, resources("pods"))
     writer.apply("pods", [pod("a", 1)])
     blocks = writer.stats()["blocks"]
@@ -167,7 +167,7 @@ def test_staged_contents_of_the_dead_leave_nothing(name: str) -> None:
     staged = staging.__enter__()
     staged.apply([pod(f"s{i}", i) for i in range(2000)])
     assert writer.stats()["blocks"] > blocks
-    writer.leave()  # as a death would: nothing is finished, nothing cancelled
+    writer.leave()  # as at a death: nothing is finished, nothing cancelled
     del staging
     with go_on(name, resources("pods")) as successor:
         assert successor.stats()["blocks"] == blocks
@@ -179,7 +179,7 @@ def test_staged_contents_of_the_dead_leave_nothing(name: str) -> None:
 # ---- other configurations ------------------------------------------------------------------
 
 
-def test_an_index_that_changed_is_filled_from_what_is_there(dead: str) -> None:
+def test_a_changed_index_is_filled_from_existing_objects(dead: str) -> None:
     wanted = [
         shmcache.Resource("pods", {"name": "metadata.name", "first": by_first_letter}),
         *resources("nodes"),
@@ -220,14 +220,14 @@ def test_the_same_configuration_publishes_nothing(dead: str) -> None:
         assert cache.latest == latest
 
 
-def test_other_settings_of_a_resource_distrust_it_alone(dead: str) -> None:
+def test_other_settings_of_a_resource_invalidate_it_alone(dead: str) -> None:
     wanted = [*resources("pods", settings={"labels": "app=web"}), *resources("nodes")]
     with shmcache.attach(dead) as cache:
         go_on(dead, wanted).leave()
         status = cache["pods"].status
         assert (status.state, status.version) == ("listing", None)
-        assert len(cache["pods"]) == 10  # served until it was listed again
-        writer = go_on(dead, wanted)  # which nobody has done
+        assert len(cache["pods"]) == 10  # readable until it is listed again
+        writer = go_on(dead, wanted)  # which has not happened
         assert sorted(writer.inherited) == ["nodes", "pods"]
         assert writer.inherited["pods"].version == ""
         writer.replace("pods", [pod("a1", 1), pod("web", 30)], "30")
@@ -240,18 +240,18 @@ def test_other_settings_of_a_resource_distrust_it_alone(dead: str) -> None:
             assert last.inherited == {}
 
 
-def test_a_resource_that_is_no_more_goes_and_comes_back_empty(dead: str) -> None:
-    told: list[str] = []
+def test_a_resource_that_was_removed_from_the_configuration_returns_empty(dead: str) -> None:
+    deleted: list[str] = []
     with shmcache.attach(dead) as cache:
-        cache["pods"].add_handler(on_delete=lambda obj, _: told.append(obj["metadata"]["name"]))
+        cache["pods"].add_handler(on_delete=lambda obj, _: deleted.append(obj["metadata"]["name"]))
         cache.start()
         with go_on(dead, resources("nodes", "jobs")) as writer:
             assert cache.resources == ("nodes", "jobs")
-            assert cache["pods"].status.state == "gone"  # for who knew it; there is none for others
+            assert cache["pods"].status.state == "gone"  # for readers that knew it
             assert len(cache["pods"]) == 0
-            with shmcache.attach(dead) as late, pytest.raises(KeyError, match="has nodes, jobs,"):
+            with shmcache.attach(dead) as late, pytest.raises(KeyError, match="only nodes, jobs"):
                 late["pods"].get("p/a1")
-            eventually(lambda: len(told) == 10, "handlers are not told")
+            eventually(lambda: len(deleted) == 10, "handlers do not receive the deletions")
             writer.drop_window()
             writer.check()
             writer.leave()
@@ -267,18 +267,20 @@ def test_a_resource_that_is_no_more_goes_and_comes_back_empty(dead: str) -> None
 @pytest.mark.parametrize(
     "options", [{"arena_max": "128MiB"}, {"ring_slots": 512}, {"seats": 5}, {"mode": 0o640}]
 )
-def test_another_geometry_begins_anew_beside_it(
+def test_another_geometry_builds_a_new_instance_next_to_the_old_one(
     dead: str, options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with shmcache.attach(dead) as cache, go_on(dead, resources("pods"), **options) as writer:
-        assert "begins anew" in caplog.text
+        assert "starting a fresh cache" in caplog.text
         assert writer.inherited == {}
         assert len(cache["pods"]) == 10  # the old one, until the new one holds as much
         writer.apply("pods", [pod("b", 1)])
         assert list(cache["pods"]) == ["p/b"]
 
 
-def test_what_fails_verification_is_replaced(dead: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cache_that_fails_verification_is_replaced(
+    dead: str, caplog: pytest.LogCaptureFixture
+) -> None:
     place = Place(dead)
     with shmcache.attach(dead) as cache:
         instance = cache.instance
@@ -298,7 +300,7 @@ def test_what_fails_verification_is_replaced(dead: str, caplog: pytest.LogCaptur
 # ---- writers that sleep --------------------------------------------------------------------
 
 
-def test_a_stopped_writer_is_waited_for_and_goes_on(dead: str) -> None:
+def test_a_new_writer_waits_for_a_stopped_one_which_resumes(dead: str) -> None:
     with Worker("fork", writing, dead, resources("pods", "nodes")) as first:
         first.hear()
         first.stop()
@@ -321,7 +323,7 @@ def without_any_file(place: Place) -> None:
 def test_a_writer_that_slept_while_its_files_were_removed_does_no_harm(
     dead: str, remove: Callable[[Place], None]
 ) -> None:
-    """X6: the new writer has another lock file, and does not touch what the old one writes to."""
+    """TAKEOVER6: the new writer has another lock file and never touches the old one's memory."""
     with Worker("fork", writing, dead, resources("pods", "nodes")) as old:
         old.hear()
         old.ask(("apply", "pods", [pod("old", 20)]))
@@ -350,7 +352,7 @@ def test_a_writer_that_slept_while_its_files_were_removed_does_no_harm(
         cache.close()
 
 
-def test_the_sleepers_of_a_dead_writer_wake_for_the_next(dead: str) -> None:
+def test_sleepers_of_a_dead_writer_wake_for_the_next(dead: str) -> None:
     with Worker("spawn", sleeper, dead) as worker:
         seat = worker.hear()
         with go_on(dead, resources("pods", "nodes")) as writer:

@@ -1,5 +1,5 @@
-"""Invariant tested: on a real terminal a first list shows how far it is, `top` is one picture that
-keys and resizing reach, and both leave the terminal as they found it."""
+"""Invariant tested: on a real terminal a first list shows its progress, `top` is one picture that
+responds to keys and resizing, and both leave the terminal as they found it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Terminal:
         fcntl.ioctl(self.ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def until(self, *texts: str) -> str:
-        """What was shown since the last call, as soon as all of these are in it."""
+        """Returns the text shown since the last call, once it holds all of these."""
         deadline = time.monotonic() + PATIENCE
         while not all(text in self.text for text in texts):
             left = deadline - time.monotonic()
@@ -66,7 +66,7 @@ class Terminal:
         os.close(self.ours)
 
 
-def test_a_slow_first_list_shows_how_far_it_is_and_takes_its_line_away(
+def test_a_slow_first_list_shows_its_progress_and_then_removes_its_line(
     name: str, tmp_path: Path
 ) -> None:
     with ApiServer(seed=1) as server:
@@ -75,7 +75,7 @@ def test_a_slow_first_list_shows_how_far_it_is_and_takes_its_line_away(
         # the bar comes after 0.3 s, and then ten times a second
         server.faults.slow(1.0, resource="configmaps", times=None)
         kubeconfig = server.kubeconfig(str(tmp_path / "kubeconfig"))
-        with Terminal("run", "configmaps", "--kubeconfig", kubeconfig, "--name", name) as terminal:
+        with Terminal("run", "configmaps", "--kubeconfig", kubeconfig, "--cache", name) as terminal:
             shown = terminal.until("all first lists are stored")
             terminal.process.terminate()
             assert terminal.process.wait(PATIENCE) == 0
@@ -83,11 +83,11 @@ def test_a_slow_first_list_shows_how_far_it_is_and_takes_its_line_away(
     bar, _, after = shown.rpartition("configmaps: listing [")
     assert "━━━━" in after, "no bar was drawn"
     assert "\r\x1b[K" in after, "the line is still there"
-    assert bar.endswith("\r\x1b[K"), "not drawn over itself"
+    assert bar.endswith("\r\x1b[K"), "not redrawn in place"
 
 
 def _widest(shown: str) -> int:
-    """Of the lines of a picture, without the codes in them."""
+    """The width of the widest line of a picture, without its escape codes."""
     rows = re.split(r"\x1b\[\d+;1H\x1b\[K", shown.rpartition("\x1b[2J")[2])
     return max(len(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", row)) for row in rows)
 
@@ -95,13 +95,13 @@ def _widest(shown: str) -> int:
 def test_top_is_one_picture_until_q(writer: shmcache.Writer) -> None:
     for number in range(3):
         writer.put("pods", f"a/p{number}", {"metadata": {"namespace": "a", "name": f"p{number}"}})
-    with Terminal("top", "--name", writer.name) as terminal:
+    with Terminal("top", "--cache", writer.name) as terminal:
         shown = terminal.until(OTHER_PAGE, "pods", "nodes")
         assert "\x1b[2J" in shown
         assert not termios.tcgetattr(terminal.ours)[3] & termios.ECHO
 
         terminal.resize(30, 60)
-        again = terminal.until("\x1b[2J", "pods")  # drawn anew, for the new width
+        again = terminal.until("\x1b[2J", "pods")  # redrawn for the new width
         assert _widest(shown) > 60 >= _widest(again), "not cut to the terminal"
 
         terminal.press("q")
@@ -111,7 +111,7 @@ def test_top_is_one_picture_until_q(writer: shmcache.Writer) -> None:
 
 
 def test_top_leaves_the_terminal_as_it_was_when_it_is_interrupted(writer: shmcache.Writer) -> None:
-    with Terminal("top", "--name", writer.name) as terminal:
+    with Terminal("top", "--cache", writer.name) as terminal:
         terminal.until(OTHER_PAGE, "nodes")
         terminal.process.send_signal(signal.SIGINT)
         shown = terminal.until(FIRST_PAGE)

@@ -1,5 +1,5 @@
 """Invariant tested: whatever a worker does to SEATS, also truncating it at any moment, the writer
-goes on, so does every other worker, and at the writer's next duties all is as before (G9)."""
+and every other worker continue, and the writer's next duties restore everything (G9)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from workers import PATIENCE, Worker, eventually
 
 import shmcache
 from shmcache.errors import ShmCacheError, StaleObjectError
-from shmcache.locations import SharedMemory
-from shmcache.queuefile import queue_files
-from shmcache.segments import PREFIX
+from shmcache.memory.locations import SharedMemory
+from shmcache.memory.segments import PREFIX
+from shmcache.queue.queuefile import queue_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 SEATS = 8
@@ -44,8 +44,7 @@ def seats_of(writer: shmcache.Writer) -> Path:
 
 
 def follower(pipe: Connection, name: str) -> None:
-    """Sleeps for each change and tells what it found; keeps a view of the first state, whole or
-    gone."""
+    """Sleeps for each change and reports it; keeps a view of the first state, whole or gone."""
     with shmcache.attach(name) as cache:
         first, cursor = cache["pods"]["a"], cache.follow()
         pipe.send("ready")
@@ -59,7 +58,7 @@ def follower(pipe: Connection, name: str) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 64, 4096, 4096 + 256, SIZE - 1])
-def test_a_truncated_seats_harms_neither_writer_nor_workers(
+def test_a_truncated_seats_file_harms_neither_writer_nor_workers(
     writer: shmcache.Writer, size: int
 ) -> None:
     with Worker("fork", follower, writer.name) as worker:
@@ -73,15 +72,15 @@ def test_a_truncated_seats_harms_neither_writer_nor_workers(
         shmcache.attach(writer.name).close()
 
 
-def test_a_seats_that_is_too_long_is_cut_and_stops_nobody(name: str) -> None:
-    """It costs who does that nothing, and there is no address space for it."""
+def test_an_oversized_seats_file_is_cut_and_stops_no_process(name: str) -> None:
+    """Extending the file is free, and no address space can hold it."""
     with shmcache.Writer(name, ["pods"], arena_max="16MiB", seats=SEATS) as writer:
         os.truncate(seats_of(writer), TOO_LONG)
         shmcache.attach(name).close()
         eventually(lambda: seats_of(writer).stat().st_size == SIZE, "it is not mended")
         os.truncate(seats_of(writer), TOO_LONG)
         writer.leave()
-    for _ in range(2):  # nobody was there to mend it: a fresh instance, and no trace of the old one
+    for _ in range(2):  # no process could mend it: a fresh instance, and no trace of the old
         with shmcache.Writer(name, ["pods"], arena_max="16MiB", seats=SEATS) as writer:
             assert seats_of(writer).stat().st_size == SIZE
             os.truncate(seats_of(writer), TOO_LONG)
@@ -89,8 +88,8 @@ def test_a_seats_that_is_too_long_is_cut_and_stops_nobody(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_scribbled_seats_costs_the_next_writer_nothing(name: str, seed: int) -> None:
-    """It goes on, and who sits there still is served; with seed 0 all is zeros."""
+def test_a_scribbled_seats_file_costs_the_next_writer_nothing(name: str, seed: int) -> None:
+    """It resumes, and seated readers are still served; with seed 0 every byte is zero."""
     with shmcache.Writer(name, ["pods"], arena_max="16MiB", seats=SEATS, ring_slots=64) as writer:
         writer.put("pods", "a", {"n": 0})
         with Worker("fork", follower, name) as worker:
@@ -108,7 +107,7 @@ def test_a_scribbled_seats_costs_the_next_writer_nothing(name: str, seed: int) -
                 second.check()
 
 
-def test_a_queue_that_is_too_long_is_opened(writer: shmcache.Writer) -> None:
+def test_an_oversized_queue_file_is_opened(writer: shmcache.Writer) -> None:
     with shmcache.attach(writer.name) as cache:
         cache.queue("q").add("key")
         (file,) = queue_files(writer.place)
@@ -123,7 +122,7 @@ def waiting_keys(pipe: Connection, name: str) -> None:
 
 
 def attaching(pipe: Connection, name: str, times: int) -> None:
-    """Attaches again and again; refusals are answers."""
+    """Attaches repeatedly; refusals are valid answers."""
     attached = refused = 0
     for _ in range(times):
         try:
@@ -134,7 +133,7 @@ def attaching(pipe: Connection, name: str, times: int) -> None:
     pipe.send((attached, refused))
 
 
-def test_who_attaches_beside_a_vandal_lives(writer: shmcache.Writer) -> None:
+def test_workers_attach_despite_a_vandal(writer: shmcache.Writer) -> None:
     with Worker("fork", vandal, str(seats_of(writer))) as worker:
         assert "ready" == worker.hear()
         with Worker("spawn", attaching, writer.name, 300) as other:
@@ -162,7 +161,7 @@ def vandal(pipe: Connection, path: str) -> None:
     pipe.send("ended")
 
 
-def test_a_writer_beside_a_vandal_publishes_and_recovers(writer: shmcache.Writer) -> None:
+def test_a_writer_publishes_and_recovers_despite_a_vandal(writer: shmcache.Writer) -> None:
     with Worker("fork", vandal, str(seats_of(writer))) as worker:
         assert "ready" == worker.hear()
         for number in range(20_000):
@@ -179,14 +178,14 @@ def test_a_writer_beside_a_vandal_publishes_and_recovers(writer: shmcache.Writer
             assert 1 == worker.hear()
 
 
-def test_all_sleepers_run_again_when_their_bells_were_wiped(writer: shmcache.Writer) -> None:
-    """The file has its length, the header is whole: only the bells and interests are gone."""
+def test_all_sleepers_run_again_after_their_doorbells_were_wiped(writer: shmcache.Writer) -> None:
+    """The file has its length, the header is whole: only the doorbells and interests are gone."""
     with Worker("fork", follower, writer.name) as worker:
         assert "ready" == worker.hear()
         with seats_of(writer).open("r+b") as file:
             file.seek(4096)
             file.write(bytes(SEATS * 256))
-        eventually(lambda: writer.stats()["mended"] == 1, "nobody noticed")
+        eventually(lambda: writer.stats()["mended"] == 1, "the damage went unnoticed")
         writer.put("pods", "a", {"n": 1})
         assert 1 == worker.hear()
 
@@ -206,7 +205,7 @@ with tempfile.TemporaryFile() as file:
 
 
 @pytest.mark.parametrize("before", ["", "faulthandler.enable()"])
-def test_a_fault_that_is_not_ours_ends_the_process_as_before(name: str, before: str) -> None:
+def test_a_fault_elsewhere_ends_the_process_as_before(name: str, before: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FAULT.format(before=before), name],
         capture_output=True, text=True, timeout=PATIENCE, check=False,
@@ -215,8 +214,8 @@ def test_a_fault_that_is_not_ours_ends_the_process_as_before(name: str, before: 
     assert ("Bus error" in done.stderr) == bool(before)
 
 
-def test_threads_that_fault_together_all_go_on(writer: shmcache.Writer) -> None:
-    """Sleepers of one process, on one page, under a truncation at any moment."""
+def test_threads_that_fault_together_all_continue(writer: shmcache.Writer) -> None:
+    """Sleepers of one process, on one page, while it is truncated at any moment."""
     found: list[int] = []
 
     def sleep(cache: shmcache.Cache) -> None:

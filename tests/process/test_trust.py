@@ -1,5 +1,5 @@
-"""Invariant tested: whatever stands at a cache's names, attaching either serves a whole cache or
-says clearly what is wrong; it never crashes, hangs, or reads what a stranger planted."""
+"""Invariant tested: whatever files have a cache's names, attaching either serves a whole cache or
+states clearly what is wrong; it never crashes, hangs, or reads a stranger's plant."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from shmcache.errors import (
     ShmCacheError,
     UntrustedSegment,
 )
-from shmcache.queue import WorkQueue
-from shmcache.queuefile import file_of as file_of_queue
-from shmcache.segments import LAYOUT_VERSION, Place
+from shmcache.memory.segments import LAYOUT_VERSION, Place
+from shmcache.queue.queuefile import file_of as file_of_queue
+from shmcache.queue.workqueue import WorkQueue
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as other users")
@@ -45,7 +45,7 @@ def content(cache: shmcache.Cache) -> dict[str, Any]:
 
 
 def outcome(name: str) -> Any:
-    """What attaching and reading everything gives: the content, or the error's name and text."""
+    """The result of attaching and reading everything: the content, or the error's name and text."""
     try:
         with shmcache.attach(name) as cache:
             cache.follow(start=0)
@@ -89,7 +89,7 @@ def open_to_all(name: str) -> Iterator[shmcache.Writer]:
 
 
 @as_root
-def test_a_cache_of_another_user_is_refused_unless_he_is_named(
+def test_a_cache_of_another_user_is_refused_unless_trusted(
     open_to_all: shmcache.Writer,
 ) -> None:
     name = open_to_all.name
@@ -104,7 +104,7 @@ def test_a_cache_of_another_user_is_refused_unless_he_is_named(
     assert {"a": {"x": 1}} == attach_as(STRANGER, name, (OWNER,)) == attach_as(OWNER, name)
     assert UntrustedSegment is attach_as(STRANGER, name, (FRIEND,))[0]
     with pytest.raises(UntrustedSegment, match=f"uid {OWNER}"):
-        shmcache.attach(name)  # root trusts nobody either
+        shmcache.attach(name)  # root does not trust other users either
 
 
 @as_root
@@ -119,7 +119,7 @@ def test_one_foreign_file_is_enough_to_refuse(open_to_all: shmcache.Writer, end:
 
 
 @as_root
-def test_who_may_not_read_is_told_so_by_the_system(name: str) -> None:
+def test_a_file_without_read_permission_gives_the_systems_error(name: str) -> None:
     with shmcache.Writer(name, ["pods"]) as writer:
         assert PermissionError is attach_as(STRANGER, writer.name)[0]
 
@@ -139,7 +139,7 @@ def test_a_lock_file_that_a_stranger_planted_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o604, 0o644])
 @pytest.mark.parametrize("mask", [0o000, 0o077, 0o777])
-def test_modes_are_what_was_asked_for_whatever_the_umask(name: str, mode: int, mask: int) -> None:
+def test_modes_are_as_configured_whatever_the_umask(name: str, mode: int, mask: int) -> None:
     before = os.umask(mask)
     try:
         with shmcache.Writer(name, ["pods"], mode=mode) as writer:
@@ -170,12 +170,12 @@ def test_a_directory_is_made_and_its_files_have_their_modes(tmp_path: Path, mask
         os.umask(before)
 
 
-# ---- what is planted or broken ------------------------------------------------------------------
+# ---- planted or broken files --------------------------------------------------------------------
 
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """A cache in a directory, which can be broken at will: its writer works on the original."""
+    """A cache in a directory, which tests can break at will: its writer works on the original."""
     with shmcache.Writer(
         str(tmp_path / "original"), ["pods"], arena_max="4MiB", ring_slots=256
     ) as writer:
@@ -235,7 +235,9 @@ def test_a_writer_does_not_follow_a_planted_link_either(name: str, tmp_path: Pat
 
 @pytest.mark.parametrize("end", FILES)
 @pytest.mark.parametrize("what", ["fifo", "directory", "nothing"])
-def test_what_is_no_file_is_refused_at_once(copied: Path, end: str, what: str) -> None:
+def test_a_name_that_is_not_a_regular_file_is_refused_at_once(
+    copied: Path, end: str, what: str
+) -> None:
     path = file_of(copied, end)
     path.unlink()
     if what == "fifo":
@@ -274,7 +276,7 @@ HEADERS: list[tuple[str, str, int, bytes, type[Exception]]] = [
     [header[1:] for header in HEADERS],
     ids=[f"{header[1]}-{header[0]}" for header in HEADERS],
 )
-def test_another_header_is_refused_with_its_reason(
+def test_an_invalid_header_is_refused_with_its_reason(
     copied: Path, end: str, offset: int, data: bytes, expected: type[Exception]
 ) -> None:
     patch(file_of(copied, end), offset, data)
@@ -317,7 +319,7 @@ POINTERS = [
 
 
 @pytest.mark.parametrize("text", POINTERS, ids=[repr(each[:45]) for each in POINTERS])
-def test_another_pointer_is_refused_with_its_reason(copied: Path, text: str) -> None:
+def test_an_invalid_pointer_is_refused_with_its_reason(copied: Path, text: str) -> None:
     path = file_of(copied, "cache")
     _, data, seats, _ = path.read_text().split()
     path.write_text(text.format(data=data, seats=seats) + "\n")
@@ -364,8 +366,8 @@ READS: dict[str, Callable[[shmcache.Cache], list[Any]]] = {
 
 
 @pytest.mark.parametrize("read", READS)
-def test_what_stands_at_a_key_is_an_object_or_refused(copied: Path, read: str) -> None:
-    """The words of objects, in tree, directory and ring, are made words of arrays."""
+def test_an_entry_that_is_not_an_object_is_refused(copied: Path, read: str) -> None:
+    """The words of objects, in tree, directory and ring, become words of arrays."""
     path = file_of(copied, "data")
     good = path.read_bytes()
     places: dict[int, list[int]] = {}
@@ -394,7 +396,7 @@ def test_what_stands_at_a_key_is_an_object_or_refused(copied: Path, read: str) -
 def test_a_damaged_file_is_served_whole_or_refused_and_never_crashes(
     copied: Path, rng: random.Random, end: str
 ) -> None:
-    """Random damage before attaching; the head is hit more often than the rest."""
+    """Random damage before attaching; the head of the file is hit more often than the rest."""
     path = file_of(copied, end)
     good = path.read_bytes()
     refused = 0
@@ -411,7 +413,7 @@ def test_a_damaged_file_is_served_whole_or_refused_and_never_crashes(
             if isinstance(found, tuple):
                 refused += 1
                 assert found[0] not in {"OSError", "ShmCacheError"}, found
-                assert len(found[1]) > 20, "says too little"
+                assert len(found[1]) > 20, "the text is too short"
     assert refused > 0
 
 
@@ -440,15 +442,15 @@ def strangers(path: Path) -> None:
 @pytest.mark.parametrize(
     ("end", "plant"),
     [
-        ("data", other_boot),  # SEATS does not say its boot
+        ("data", other_boot),  # SEATS does not hold its boot id
         *[(end, plant) for end in ("data", "seats") for plant in (other_build, link)],
         *[pytest.param(end, strangers, marks=as_root) for end in ("data", "seats")],
     ],
 )
-def test_a_writer_goes_on_with_nothing_that_is_not_its_own(
+def test_a_writer_resumes_only_what_is_its_own(
     copied: Path, end: str, plant: Callable[[Path], None]
 ) -> None:
-    """Of another boot, another build, another user, or a link: it begins anew."""
+    """Files of another boot, another build, another user, or a link: it starts from scratch."""
     path = file_of(copied, end)
     plant(path)
     before = (copied.parent / "target").read_bytes() if plant is link else b""
@@ -460,7 +462,7 @@ def test_a_writer_goes_on_with_nothing_that_is_not_its_own(
             assert ["new"] == list(cache["pods"])
 
     if plant is link:
-        assert before == (copied.parent / "target").read_bytes(), "what it led to was touched"
+        assert before == (copied.parent / "target").read_bytes(), "the link's target was touched"
 
 
 @pytest.mark.parametrize("plant", [link, pytest.param(strangers, marks=as_root)])

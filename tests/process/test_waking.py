@@ -1,5 +1,5 @@
-"""Invariant tested: whoever sleeps is woken by what it waits for, by signals and by its time limit,
-and by nothing else; no wake-up is lost (G7)."""
+"""Invariant tested: a sleeper is woken by the event that it waits for, by signals and by its time
+limit, and by nothing else; no wake-up is lost (G7)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def writer(name: str) -> Iterator[shmcache.Writer]:
 
 
 def sleeper(pipe: Connection, name: str, resources: list[str] | None) -> None:
-    """Says its seat; then sleeps, says what it took, and so on."""
+    """Reports its seat; then sleeps, reports the deltas that it took, and so on."""
     with shmcache.attach(name) as cache:
         cursor = cache.follow(resources)
         pipe.send(cache.seat)
@@ -44,7 +44,7 @@ def sleeper(pipe: Connection, name: str, resources: list[str] | None) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-def test_a_sleeper_is_woken_for_its_resource_only(writer: shmcache.Writer, method: Method) -> None:
+def test_a_sleeper_wakes_for_its_resource_only(writer: shmcache.Writer, method: Method) -> None:
     with (
         Worker(method, sleeper, writer.name, ["r1"]) as one,
         Worker(method, sleeper, writer.name, ["r2", "r3"]) as two,
@@ -86,7 +86,7 @@ def test_a_resource_that_shares_a_bit_may_wake_and_loses_nothing(writer: shmcach
         await_sleep(writer, [seat])
 
 
-def test_what_changes_nothing_wakes_nobody(writer: shmcache.Writer) -> None:
+def test_a_batch_without_changes_wakes_no_reader(writer: shmcache.Writer) -> None:
     writer.put("r1", "a", {"x": 1}, "1")
     with Worker("fork", sleeper, writer.name, None) as worker:
         seat = worker.hear()
@@ -105,7 +105,7 @@ def test_what_changes_nothing_wakes_nobody(writer: shmcache.Writer) -> None:
 
 
 def echo(pipe: Connection, name: str, resource: str, rounds: int) -> None:
-    """Sleeps for each change and says so: a wake-up that is lost is a silence."""
+    """Sleeps for each change and reports it: a lost wake-up shows as silence."""
     with shmcache.attach(name) as cache:
         cursor = cache.follow([resource])
         pipe.send("ready")
@@ -120,7 +120,7 @@ def echo(pipe: Connection, name: str, resource: str, rounds: int) -> None:
 
 @pytest.mark.slow
 def test_no_wake_up_is_lost_in_many_rounds(writer: shmcache.Writer) -> None:
-    """Ping-pong without a pause: each put falls on another moment of the sleeper's way to bed."""
+    """Ping-pong without a pause: each put hits another moment of falling asleep."""
     with (
         Worker("fork", echo, writer.name, "r1", ROUNDS) as one,
         Worker("fork", echo, writer.name, "r2", ROUNDS) as two,
@@ -140,7 +140,7 @@ class _FromHandler(Exception):
 
 
 def interrupted(pipe: Connection, name: str, raises: bool) -> None:
-    """Sleeps for ever; says what its handler did, and how the sleep ended."""
+    """Sleeps for ever; reports what its handler did, and how the sleep ended."""
 
     def handle(number: int, _: Any) -> None:
         pipe.send(("handler", number))
@@ -196,7 +196,7 @@ def test_a_time_limit_holds_under_a_storm_of_signals(cache: shmcache.Cache) -> N
     before = signal.signal(signal.SIGALRM, lambda *_: handled.append(1))
     signal.setitimer(signal.ITIMER_REAL, 0.001, 0.005)
     try:
-        for _ in range(20):  # a busy machine may bring the storm as one signal
+        for _ in range(20):  # a busy machine may deliver the storm as one signal
             limit, start = 0.2, time.monotonic()
             handled.clear()
             assert not cache.wait(cache.latest, limit)
@@ -211,7 +211,7 @@ def test_a_time_limit_holds_under_a_storm_of_signals(cache: shmcache.Cache) -> N
 
 
 def test_threads_with_their_own_interests_share_a_seat(writer: shmcache.Writer) -> None:
-    """One bell for a process: each thread is told of its own resource, again and again."""
+    """One doorbell for a process: each thread receives its own resource, again and again."""
     with shmcache.attach(writer.name) as cache:
         heard: list[list[str]] = [[] for _ in range(4)]
 

@@ -1,40 +1,41 @@
 /*
  * linger.pml - the promises of queuelinger.c: bells stay still, and yet no ticket is slept over.
  *
- * Who has written a ticket looks for lit lamps and, if there are any, whether somebody has promised
- * to look. Without a promise it makes one for the worker of a lamp, puts the lamp out, and rings.
- * A worker withdraws its promises, looks, takes a ticket, and passes a ring on if more are left. One
- * that finds nothing may spin, or be the reserve; then it lights its lamp, withdraws, looks once
- * more, and sleeps. A sleep may end by itself at any time, and the worker go away. A promise may be
- * too old at any time.
+ * An adder that has written a ticket looks for lit lamps and, if there are any, for a promise to
+ * look. Without a promise it makes one for the worker of a lamp, puts the lamp out, and rings.
+ * A worker withdraws its promises, looks, takes a ticket, and passes a ring on if more are left.
+ * One that finds nothing may spin, or be the reserve; then it lights its lamp, withdraws, looks
+ * once more, and sleeps. A sleep may end by itself at any time, and the worker go away. A promise
+ * may be too old at any time.
  *
- * The tick is left out: it would mend all that is looked for here. So is the age of a key's work: a
- * worker that has passed a ring on may be away for ever, and nobody counts on it.
+ * The tick is left out: it would mend every error that this model searches for. So is the age of a
+ * key's work: a worker that has passed a ring on may be away for ever, and no other relies on it.
  *
- * A look at all tickets is one step: the head only rises, so tickets that are all gone when the tail
- * is loaded were gone at that moment. A step of a process (an atomic) makes at most one access that
- * others can notice.
+ * A look at all tickets is one step: the head only rises, so tickets that are all gone when the
+ * tail is loaded were gone at that moment. A step of a process (an atomic) makes at most one access
+ * that others can notice.
  *
  * Invariant
- *   J2  while a worker sleeps and nobody is under way, no ticket is left. Under way: an adder from its
- *       ticket to the end of its post; a worker that is rung, spins, is the reserve, looks, or passes
- *       a ring on.
+ *   LINGER2 of queuelinger.c: while a worker sleeps and nobody is under way, no ticket is left.
+ *       Under way: an adder from its ticket to the end of its post; a worker that is rung, spins,
+ *       is the reserve, looks, or passes a ring on.
  *
  * Ordering
- *   J4  ticket ▸ full fence ▸ promise  <->  promise withdrawn ▸ full fence ▸ tickets.
- *   J5  promise ▸ lamp put out  <->  own lamp out ▸ promise withdrawn.
- *   W7  ticket ▸ full fence ▸ lamps    <->  lamp ▸ full fence ▸ tickets.
+ *   LINGER4 of queuelinger.c: ticket ▸ full fence ▸ promise  <->  promise withdrawn ▸ full fence ▸ tickets.
+ *   LINGER5 of queuelinger.c: promise ▸ lamp put out  <->  own lamp out ▸ promise withdrawn.
+ *   QWAIT7 of queuewait.c: ticket ▸ full fence ▸ lamps    <->  lamp ▸ full fence ▸ tickets.
  *
  * Switches
  *   SPIN=w, RESERVE=w   worker w (FIRST, LAST) may spin, or be the reserve.
- *   KILL                worker FIRST may die anywhere. Then J2 holds from the other one's next tick on,
- *                       when the dead one's promises are old and its lamp is out (J1).
+ *   KILL                worker FIRST may die anywhere. Then LINGER2 holds from the other one's next
+ *                       tick on, when the dead one's promises are old and its lamp is out
+ *                       (LINGER1).
  *
- * Mutants: NO_ADDER_FENCE, NO_COME_FENCE (none between withdrawing and looking), COME_LATE (withdraws
- * after the look), LOOK_FIRST (lights the lamp after the look), NO_WITHDRAWAL (lies down with its
- * promises), NO_PASS_ON, GO_AT_ONCE (who is stopped or interrupted just goes), PROMISE_LATE (between lamp
- * and bell), PROMISE_LAST (after the bell), KEEP_PROMISE (for whose lamp was out already), NO_AGE,
- * NO_REAP.
+ * Mutants: NO_ADDER_FENCE, NO_COME_FENCE (none between withdrawing and looking), COME_LATE
+ * (withdraws after the look), LOOK_FIRST (lights the lamp after the look), NO_WITHDRAWAL (lies down
+ * with its promises), NO_PASS_ON, GO_AT_ONCE (a worker that is stopped or interrupted just goes),
+ * PROMISE_LATE (between lamp and bell), PROMISE_LAST (after the bell), KEEP_PROMISE (although the
+ * lamp was out already), NO_AGE, NO_REAP.
  */
 #ifndef TICKETS
 #define TICKETS 2
@@ -66,7 +67,7 @@
 byte lamps; /* changed by locked instructions only, a bit each: no buffer holds it */
 byte begun; /* adders */
 bool under_way[CPUS];
-byte bell[CPUS]; /* what a ring finds: */
+byte bell[CPUS]; /* the result of a ring: */
 #define UNHEARD 0
 #define NOTED 1  /* its number; a ring makes it another one */
 #define ASLEEP 2 /* its worker, deeply */
@@ -133,7 +134,7 @@ inline post()
                 DRAINED(ME) && lamps != 0 ->
                 who = (lamps & LAMP(FIRST) -> FIRST : LAST);
 #if !defined(PROMISE_LATE) && !defined(PROMISE_LAST)
-                store(COMING, PROMISED(who)) /* J5 */
+                store(COMING, PROMISED(who)) /* LINGER5 */
 #endif
             };
             if
@@ -304,7 +305,7 @@ lie_down:
 #ifdef LOOK_FIRST
     :: DRAINED(ME)
 #else
-    :: atomic { DRAINED(ME) && ANY_TICKET -> goto up } /* W7 */
+    :: atomic { DRAINED(ME) && ANY_TICKET -> goto up } /* QWAIT7 */
     :: DRAINED(ME) && !ANY_TICKET
 #endif
     fi;

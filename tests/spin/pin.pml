@@ -5,40 +5,40 @@
  * generation that it was born in is written into both: anything else there is torn or reused.
  * A block lives for one generation or for two. The writer publishes GENERATIONS of them out of
  * BLOCKS blocks, so it has to reuse. A block that was replaced waits in limbo; reclaiming (scan
- * the pins, bring kept and the floor up to them, free what nobody needs) happens after some
+ * the pins, bring kept and the floor up to them, free unneeded blocks) happens after some
  * publications, between them, and when nothing is free. The readers go round for ever, and
  * stop for ever wherever they like.
  *
- * A step of a process (an atomic) makes at most one access that others can notice; what
- * only enters the own buffer joins its neighbour's.
+ * A step of a process (an atomic) makes at most one access that others can notice; a store that
+ * only enters the process's own buffer joins the neighbouring step.
  *
  * Invariants
- *   P1  a value that a reader accepts is what its generation published, in both
+ *   PINMODEL1  a value that a reader accepts is the one its generation published, in both
  *       words, whatever pins were lost, invented or revoked.
- *   P2  without REVOKE, once a pin is accepted its block is not overwritten, and the floor
+ *   PINMODEL2  without REVOKE, once a pin is accepted its block is not overwritten, and the floor
  *       stays at or below it or it is kept, until it is dropped: nobody sees Stale.
- *   P3  a root that a reader accepts is the one its generation published.
- *   P4  the floor only rises, and never above the published generation.
+ *   PINMODEL3  a root that a reader accepts is the one its generation published.
+ *   PINMODEL4  the floor only rises, and never above the published generation.
  *
- * Ordering (each line holds on TSO; only F1 and F2 need an instruction for it)
- *   F1  Reader: pin before recheck of latest   <-> F2
- *   F2  Writer: latest before scan of the pins <-> F1
- *   F3  Writer: floor before data  <->  Reader: data before floor
- *   F4  Writer: data, slot, then latest  <->  Reader: latest, slot, then data
- *   F5  Writer: latest before the slot's next root  <->  Reader: slot before latest
- *   F6  Reader: moved pin before the quick one changes  <->  Writer: quick before moved
- *   F7  Writer: places of kept before the floor  <->  Reader: floor before kept
- *   F8  Writer: what leaves kept, before data  <->  Reader: data before kept
+ * Ordering (each line holds on TSO; only PINORDER1 and PINORDER2 need an instruction for it)
+ *   PINORDER1  Reader: pin before recheck of latest   <-> PINORDER2
+ *   PINORDER2  Writer: latest before scan of the pins <-> PINORDER1
+ *   PINORDER3  Writer: floor before data  <->  Reader: data before floor
+ *   PINORDER4  Writer: data, slot, then latest  <->  Reader: latest, slot, then data
+ *   PINORDER5  Writer: latest before the slot's next root  <->  Reader: slot before latest
+ *   PINORDER6  Reader: moved pin before the quick one changes  <->  Writer: quick before moved
+ *   PINORDER7  Writer: places of kept before the floor  <->  Reader: floor before kept
+ *   PINORDER8  Writer: removal from kept before data  <->  Reader: data before kept
  *
  * Switches
- *   REVOKE  the writer may free what pins protect (garbage_limit). It then ignores any pin
+ *   REVOKE  the writer may free pinned blocks (garbage_limit). It then ignores any pin
  *           it likes, so this covers pins that are lost or wiped; invented ones free less.
  *   KEEP    a reader may move its pin from the quick slot to the other one, and pin another
  *           generation in the quick slot: shmc_quick_keep().
  *   SHARE   a reader may take a newer root under its old pin, which it opens: all slots
- *           are in use (R2 of reader.c).
- *   TAKEOVER=n   the writer may die anywhere, n times. What the next one finds unreachable is
- *           retired in the latest generation, born before all others.
+ *           are in use (PINSLOT2 of reader.c).
+ *   TAKEOVER=n   the writer may die anywhere, n times. Blocks that the next one finds unreachable
+ *           are retired in the latest generation, born before all others.
  *   PLACES=n     of kept; fewer than there are pins hold the floor down.
  *
  * Mutants: NO_READER_FENCE, NO_WRITER_FENCE, NO_RECHECK, NO_FLOOR_CHECK, FLOOR_LATE,
@@ -154,7 +154,7 @@ inline scan_pins()
 #if defined(KEEP) && defined(SCAN_DOWN)
         scan_pin(MOVED(reader));
 #endif
-        scan_pin(QUICK(reader)); /* F6 */
+        scan_pin(QUICK(reader)); /* PINORDER6 */
 #if defined(KEEP) && !defined(SCAN_DOWN)
         scan_pin(MOVED(reader));
 #endif
@@ -164,7 +164,7 @@ inline scan_pins()
     reader = 0
 }
 
-/* L6, and ceiling_of(): what an open pin may stand for stays; as many below the floor as fit. */
+/* RECLAIM6, and ceiling_of(): what an open pin may stand for stays; as many below the floor as fit. */
 inline bound()
 {
     d_step {
@@ -213,7 +213,7 @@ inline bound()
     }
 }
 
-/* What left kept, then what is new there. */
+/* Pins that left kept, then new ones there. */
 inline let_go(i)
 {
     if
@@ -288,7 +288,7 @@ inline free_block(block)
 inline reclaim()
 {
 #ifndef NO_WRITER_FENCE
-    fence(); /* F2 */
+    fence(); /* PINORDER2 */
 #endif
     scan_pins();
 #ifdef REVOKE
@@ -302,19 +302,19 @@ inline reclaim()
     bound();
     atomic {
 #ifndef LET_GO_LATE
-        let_all_go(); /* F8 */
+        let_all_go(); /* PINORDER8 */
 #endif
         may_die()
     }
     atomic {
 #ifndef PLACE_LATE
-        keep(); /* F7 */
+        keep(); /* PINORDER7 */
 #endif
         may_die()
     }
     atomic {
 #ifndef FLOOR_LATE
-        raise_floor(); /* F3 */
+        raise_floor(); /* PINORDER3 */
 #endif
 #ifdef PLACE_LATE
         keep();
@@ -351,10 +351,10 @@ inline publish()
 #ifdef PUBLISH_EARLY
         store(LATEST, latest + 1);
 #endif
-        store(SLOT(latest + 1), ROOT(latest + 1, next, next == live)); /* F4, F5 */
+        store(SLOT(latest + 1), ROOT(latest + 1, next, next == live)); /* PINORDER4, PINORDER5 */
         may_die();
 #ifndef PUBLISH_EARLY
-        store(LATEST, latest + 1); /* F4: the release store */
+        store(LATEST, latest + 1); /* PINORDER4: the release store */
 #endif
         if
         :: next != live ->
@@ -372,7 +372,7 @@ inline publish()
     }
     may_die();
 #ifndef NO_WRITER_FENCE
-    fence() /* F2 */
+    fence() /* PINORDER2 */
 #endif
 }
 
@@ -410,7 +410,7 @@ end:
     od;
 
 #if TAKEOVER > 0
-takeover: /* what it stored gets to memory; what it knew is gone */
+takeover: /* its stores get to memory; its private state is gone */
         fence();
         d_step {
             died++;
@@ -455,8 +455,8 @@ takeover: /* what it stored gets to memory; what it knew is gone */
 
 inline copy_root(g) /* latest is scratch */
 {
-    load(SLOT(g), root); /* F4 */
-    load(LATEST, latest) /* F5 */
+    load(SLOT(g), root); /* PINORDER4 */
+    load(LATEST, latest) /* PINORDER5 */
 }
 
 inline check_root(g)
@@ -483,7 +483,7 @@ again:
         store(QUICK(_pid), pinned)
     }
 #ifndef NO_READER_FENCE
-    fence(); /* F1 */
+    fence(); /* PINORDER1 */
 #endif
 #ifndef NO_RECHECK
     atomic {
@@ -505,10 +505,10 @@ again:
     :: load(DATA(BLOCK_OF(root), 0), first);
        load(DATA(BLOCK_OF(root), 1), second);
 #ifndef NO_FLOOR_CHECK
-       load(FLOOR, floor); /* F3 */
+       load(FLOOR, floor); /* PINORDER3 */
        if
        :: floor > GENERATION_OF(root) ->
-           load(PLACE(0), place); /* F7, F8 */
+           load(PLACE(0), place); /* PINORDER7, PINORDER8 */
 #if PLACES > 1
            if
            :: place != GENERATION_OF(root) -> load(PLACE(1), place)
@@ -538,7 +538,7 @@ again:
 #ifdef KEEP
     :: !moved ->
 #ifndef KEEP_LATE
-        atomic { moved = true; store(MOVED(_pid), pinned) } /* F6 */
+        atomic { moved = true; store(MOVED(_pid), pinned) } /* PINORDER6 */
 #endif
         atomic { /* pins another, is not through with it yet; or rests */
             if

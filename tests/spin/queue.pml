@@ -1,34 +1,37 @@
 /*
  * queue.pml - one key of the work queue of queue.c: handed over, given back, never with two; and
- * the feeder that turns deltas into adds, and whose successor goes on from what it stored.
+ * the feeder that turns deltas into adds, and whose successor continues from the stored cursor.
  *
- * A word says what is true of the key: known, dirty, held by a seat in its incarnation. It changes
+ * A word is the state of the key: known, dirty, held by a seat in its incarnation. It changes
  * by compare-exchange only. An adder changes its data, then adds: full fence, look, and if the key
  * is dirty already it stores nothing. A worker takes the key (dirty to held), reads the data, is
- * done (to known, or to dirty again). A worker may die at any step; the sweeper, once the dead one's
- * lock can be taken, gives the key back. A feeder reads deltas, adds, and stores its cursor; it may
- * die at any step, too, and another one goes on.
+ * done (to known, or to dirty again). A worker may die at any step; the sweeper, once the dead
+ * one's lock can be taken, gives the key back. A feeder reads deltas, adds, and stores its cursor;
+ * it may die at any step, too, and another one continues.
  *
  * The sleeper's side (lamp, ticket) is that of wake.pml: here tickets are as good as their repair,
- * so a worker takes the key whenever its word says that it is to be had.
+ * so a worker takes the key whenever its word shows that it is available.
  *
  * A step of a process (an atomic) makes at most one access that others can notice.
  *
  * Invariants
- *   Q2  no two living workers hold the key.
- *   Q3  when everything has come to rest, the data that a worker saw last is the data that there is.
- *   F3  and each delta's key was worked on after the delta: the cursor covers only what was added.
+ *   QUEUE2 of queue.c: no two living workers hold the key.
+ *   QUEUE3 of queue.c: when everything has come to rest, the data that a worker saw last is the
+ *       data that there is.
+ *   QSEAT3  and each delta's key was worked on after the delta: the cursor covers only what was
+ *       added.
  *
  * Ordering
- *   O1  Adder: data ▸ full fence ▸ word     <-> Worker: exchange of the word ▸ data   (Q9)
- *   O2  Feeder: adds ▸ cursor               <-> the next one: cursor                  (F4)
+ *   QUEUEORDER1  Adder: data ▸ full fence ▸ word     <-> Worker: exchange of the word ▸ data   (QUEUE9)
+ *   QUEUEORDER2  Feeder: adds ▸ cursor               <-> the next one: cursor                  (QSEAT4)
  *
  * Switches
  *   FEED    the adders are two feeders, one after the other; else two plain adders.
  *
- * Mutants: NO_ADD_FENCE (no fence before the look), LOAD_STORE (done() by a load and a store), EARLY_REAP
- * (a stopped worker is taken for a dead one), NO_GIVE_BACK (what the dead held becomes known, not dirty), DROP_DIRTY
- * (done() forgets an add that came meanwhile), CURSOR_EARLY (the cursor is stored before the adds).
+ * Mutants: NO_ADD_FENCE (no fence before the look), LOAD_STORE (done() by a load and a store),
+ * EARLY_REAP (a stopped worker is taken for a dead one), NO_GIVE_BACK (keys of the dead become
+ * known, not dirty), DROP_DIRTY (done() forgets an add that came meanwhile), CURSOR_EARLY (the
+ * cursor is stored before the adds).
  */
 #ifndef WORKERS
 #define WORKERS 2
@@ -74,7 +77,7 @@ inline cas(w, expected, new, ok)
     }
 }
 
-/* shmc_queue_add(): Q3, Q9 */
+/* shmc_queue_add(): QUEUE3, QUEUE9 */
 inline add()
 {
 #ifndef NO_ADD_FENCE
@@ -107,10 +110,10 @@ active [ADDERS] proctype Adder()
     bool ok;
 
     atomic { !feeding -> feeding = true }
-    load(CURSOR, position); /* O2 */
+    load(CURSOR, position); /* QUEUEORDER2 */
     do
     :: position < CHANGES ->
-        store(DATA, position + 1); /* what the delta tells of, and a worker is to see */
+        store(DATA, position + 1); /* the change of the delta, which a worker must see */
 #ifdef CURSOR_EARLY
         store(CURSOR, position + 1);
 #endif
@@ -157,7 +160,7 @@ active [WORKERS] proctype Worker()
 
     do
     :: memory[WORD] == DIRTY ->
-        cas(WORD, DIRTY, HELD(ME), ok); /* Q2 */
+        cas(WORD, DIRTY, HELD(ME), ok); /* QUEUE2 */
         if
         :: ok ->
             atomic {

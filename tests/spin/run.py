@@ -1,8 +1,8 @@
 # ruff: noqa: T201 -- a command prints
-"""Model-check the pin, wake, queue and linger protocols on x86-TSO with spin.
+"""Model-check the pin, wake, queue, grow and linger protocols on x86-TSO with spin.
 
 A true model must be explored to the end without an error, every statement of it reached; a
-mutant must break the invariant that is named beside it. Prints one line per variant; exits 0 if
+mutant must break the invariant that is named with it. Prints one line per variant; exits 0 if
 all of them came out as written here, 1 if any differs, 77 where a tool is missing.
 
 Usage: run.py [WORD ...]    only variants whose model or name contains every WORD
@@ -34,6 +34,7 @@ LOST = "W1_no_ring_is_lost"
 LOST_WAKE = "W7_no_wake_is_lost"
 TWO = "Q2_one_worker"
 UNSEEN = "Q3_last_data_is_seen"
+HOLED = "GROW2_a_slot_is_one_workers"
 OVER = "J2_no_ticket_is_slept_over"
 
 
@@ -49,7 +50,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one run gave; differs says why it is not what the variant promises."""
+    """The result of one run; `differs` is the difference from the expected one."""
 
     verdict: str
     differs: str = ""
@@ -152,6 +153,11 @@ VARIANTS = (
     Variant("queue", "NO_GIVE_BACK", "-DNO_GIVE_BACK", UNSEEN),
     Variant("queue", "DROP_DIRTY", "-DDROP_DIRTY", UNSEEN),
     Variant("queue", "CURSOR_EARLY", "-DFEED -DCURSOR_EARLY", UNSEEN),
+    Variant("grow", "2 workers", ""),
+    Variant("grow", "NO_STEP_CHECK", "-DNO_STEP_CHECK", HOLED),
+    Variant("grow", "NO_WORD_CHECK", "-DNO_WORD_CHECK", HOLED),
+    Variant("grow", "NO_STEP_CLAIM", "-DNO_STEP_CLAIM", HOLED),
+    Variant("grow", "NO_HEIR", "-DNO_HEIR", HOLED),
     Variant("linger", "2 adders, RESERVE", f"{LINGER} -DRESERVE=LAST"),
     Variant("linger", "1 adder, SPIN, RESERVE", f"{LINGER} {ONE_TICKET}"),
     Variant("linger", "1 adder, KILL", f"{LINGER} -DTICKETS=1 -DSPIN=FIRST -DRESERVE=FIRST -DKILL"),
@@ -198,7 +204,7 @@ def explore(variant: Variant, compiler: str) -> str:
             shutil.copy(model, directory)
         preprocessor = f"-P{compiler} -E -x c"
         run(["spin", preprocessor, "-a", *variant.flags.split(), f"{variant.model}.pml"], directory)
-        speed = "-O1" if variant.breaks is None else "-O0"  # what fails does so at once
+        speed = "-O1" if variant.breaks is None else "-O0"  # mutants fail at once
         options = [speed, "-w", "-DSAFETY", "-DCOLLAPSE", f"-DMEMLIM={MEMORY_LIMIT_MB}"]
         run([compiler, *options, "-o", "pan", "pan.c"], directory)
         return run(["./pan", f"-m{DEPTH_LIMIT_STEPS}", "-w21"], directory)

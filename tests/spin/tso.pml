@@ -13,8 +13,8 @@
  * fences are not needed.
  *
  * Invariant
- *   T1  with -DNEVER_FULL, no buffer is ever full. A full buffer delays the next
- *       store, which hides behaviour; where T1 holds, a clean run speaks for
+ *   TSO1  with -DNEVER_FULL, no buffer is ever full. A full buffer delays the next
+ *       store, which hides behaviour; where TSO1 holds, a clean run covers
  *       buffers of any length.
  */
 #ifndef DEPTH

@@ -2,51 +2,53 @@
  * wake.pml - the doorbell of wake.c: sleeping on a seat's word without losing a ring.
  *
  * The threads of one worker share the bell. Bit 0 of the word is "on", the rest counts.
- * A thread switches it on (fetch_or), notes the number that it shows, looks once more
+ * A thread switches it on (fetch_or), notes the number that it shows, checks once more
  * and sleeps while the number stays. The writer rings only bells that are on: it counts
- * up (fetch_add), which switches the bell off, and wakes all. Whoever leaves as the last
- * thread counts a bell up that is on. A signal, a time limit, a vain wake-up: any time.
+ * up (fetch_add), which switches the bell off, and wakes all. The last thread that
+ * leaves counts a bell up that is on. A signal, a time limit, a vain wake-up: any time.
  *
- * The count is modelled as what it is for: a number that was noted before the last count
+ * The count is modelled by its purpose: a number that was noted before the last count
  * is outdated and equals no word again. That keeps the word at its bit 0, so that threads
  * sleep as often as they like. LITERAL counts for real, and SLEEPS bounds each thread's
  * announcements.
  *
  * Why count: thread A announces, finds nothing new, is preempted; the writer publishes,
  * switches the bell off, wakes nobody; thread B, which has seen that, switches it on
- * again; A finds the "on" that it expects and sleeps over what was published. ONE_VALUE
+ * again; A finds the "on" that it expects and sleeps through the publication. ONE_VALUE
  * is that bell. It is right for one thread per word, and wrong for two on any machine.
  *
- * A step of a process (an atomic) makes at most one access that others can notice. What
- * only enters the own buffer, or is guarded by the held lock, joins its neighbour's.
+ * A step of a process (an atomic) makes at most one access that others can notice. A
+ * step that only enters the process's own buffer, or that the held lock guards, joins its
+ * neighbour.
  *
  * Invariants (the letters of wake.c)
- *   W1  no thread sleeps that has news, except while somebody is ringing: the writer,
+ *   WAKE1 of wake.c: no thread sleeps that has news, except while somebody is ringing: the writer,
  *       from publishing on, or shmc_wake_self().
- *   W7  no thread sleeps on after shmc_wake_self() has returned.
+ *   WAKE7 of wake.c: no thread sleeps on after shmc_wake_self() has returned.
  *
  * Ordering
- *   F1  Thread: interest, bell, then latest and wakes  <-> F2, F3 (W5, W7)
- *   F2  Writer: latest, then bell and interest         <-> F1     (W5)
- *   F3  Waker: wakes, then bell                        <-> F1     (W7)
- *   F4  Writer, Waker: count before futex_wake         <-> the kernel's compare-and-sleep
- *   F5  Thread: sleepers, interest and "off" change together, under the process's lock
+ *   WAKEORDER1  Thread: interest, bell, then latest and wakes  <-> WAKEORDER2, WAKEORDER3 (WAKE5, WAKE7)
+ *   WAKEORDER2  Writer: latest, then bell and interest         <-> WAKEORDER1     (WAKE5)
+ *   WAKEORDER3  Waker: wakes, then bell                        <-> WAKEORDER1     (WAKE7)
+ *   WAKEORDER4  Writer, Waker: count before futex_wake         <-> the kernel's compare-and-sleep
+ *   WAKEORDER5  Thread: sleepers, interest and "off" change together, under the process's lock
  *
  * Switches
  *   SELF            one more thread calls shmc_wake_self() once.
  *   INTERESTS       1: every generation is news to every thread. 2: a generation is news
  *                   of one of two resources, and each thread waits for one of them.
- *   TWO_WORDS       (with INTERESTS=2) the seat has a word for each: who waits for
- *                   objects announces in the first, who waits for a version in the second.
+ *   TWO_WORDS       (with INTERESTS=2) the seat has a word for each: a thread that
+ *                   waits for objects announces in the first, for a version in the second.
  *   PLAIN_ANNOUNCE  announces by a load and a store, which no machine makes a fence of
  *                   (with LITERAL: it can turn the count back).
  *   TAKEOVER=n      the writer may die between publishing and the end of its rings, n times. The
- *                   next one rings every bell, whatever it says, before anything else.
+ *                   next one rings every bell, whatever its word, before anything else.
  *
  * Mutants: NO_READER_FENCE, NO_WRITER_FENCE, NO_RECHECK, NO_ANNOUNCE, ONE_VALUE,
- * LEAVE_ALWAYS, ONE_WORD (the writer looks at the first of two), INTEREST_LATE, INTEREST_ALONE, WAKE_FIRST, SELF_LATE, NO_SELF_CHECK,
- * NO_TAKEOVER_WAKE, TAKEOVER_ON (the next writer rings the bells that are on), and
- * QUIET: the writer calls some generation no news, and a thread calls it news.
+ * LEAVE_ALWAYS, ONE_WORD (the writer reads the first of two), INTEREST_LATE, INTEREST_ALONE,
+ * WAKE_FIRST, SELF_LATE, NO_SELF_CHECK, NO_TAKEOVER_WAKE, TAKEOVER_ON (the next writer rings the
+ * bells that are on), and QUIET: the writer considers a generation irrelevant, and a thread
+ * considers it news.
  */
 #ifndef THREADS
 #define THREADS 2
@@ -216,7 +218,7 @@ inline shmc_post()
         :: else -> word = 0
         fi
     }
-    count_up(); /* F4; two at once may leave the bell on: one vain ring */
+    count_up(); /* WAKEORDER4; two at once may leave the bell on: one vain ring */
     MAY_DIE
 wake:
 #ifndef WAKE_FIRST
@@ -253,7 +255,7 @@ end_publish:
     MAY_DIE
     atomic { /* shmc_seats_wake() */
 #ifndef NO_WRITER_FENCE
-        fence(); /* F2 */
+        fence(); /* WAKEORDER2 */
 #endif
         load(BELL, word);
         if
@@ -283,7 +285,7 @@ rung:
         goto end_publish
     }
 #if TAKEOVER > 0
-takeover: /* what it stored gets to memory; shmc_seats_wake_all() */
+takeover: /* its stores get to memory; shmc_seats_wake_all() */
     atomic {
         fence();
         died++;
@@ -337,7 +339,7 @@ inline add_interest()
 inline announce()
 {
     atomic {
-        lock(); /* F5 */
+        lock(); /* WAKEORDER5 */
 #ifndef INTEREST_LATE
         add_interest()
 #endif
@@ -357,7 +359,7 @@ inline announce()
 inline leave()
 {
     atomic {
-        lock(); /* F5 */
+        lock(); /* WAKEORDER5 */
         sleepers--;
         if
         :: IS_LAST -> store(INTEREST, 0); FORGET_PROGRESS
@@ -409,7 +411,7 @@ end_of_sleeps:
 #endif
     announce();
 #ifndef NO_READER_FENCE
-    fence(); /* F1 */
+    fence(); /* WAKEORDER1 */
 #endif
 #ifndef NO_RECHECK
     ONE_ACCESS {
@@ -474,7 +476,7 @@ active proctype Waker() /* shmc_wake_self() */
 #endif
     d_step {
         DRAINED(_pid);
-        memory[WAKES]++ /* F3: locked, so that the fence after it adds nothing here */
+        memory[WAKES]++ /* WAKEORDER3: locked, so that the fence after it adds nothing here */
     }
 #ifndef SELF_LATE
     shmc_post();

@@ -15,17 +15,18 @@ from shmcache.testing.apiserver.server import ApiServer
 
 
 def arguments() -> argparse.ArgumentParser:
-    """What can be said on the command line."""
+    """The command line."""
     parser = argparse.ArgumentParser(
         prog="python -m shmcache.testing.apiserver",
-        description="A Kubernetes API server for tests, in memory, on this machine.",
+        description="A Kubernetes API server for tests, in memory or on etcd, on this machine.",
     )
     parser.add_argument("--host", default="127.0.0.1", help="where to listen (127.0.0.1)")
     parser.add_argument("--port", type=int, default=0, help="at which port (0: any free one)")
     parser.add_argument("--kubeconfig", help="write a kubeconfig to this file")
-    parser.add_argument("--token", help="refuse whoever does not send this bearer token")
+    parser.add_argument("--token", help="refuse clients that do not send this bearer token")
     parser.add_argument("--cert", help="serve TLS with this certificate (PEM)")
     parser.add_argument("--key", help="and this key, if it is not in the same file")
+    parser.add_argument("--etcd", default="", help="keep the state in an etcd with these endpoints")
     parser.add_argument(
         "--load",
         metavar="FILE",
@@ -63,6 +64,7 @@ def main(words: list[str] | None = None) -> int:
         tls=tls,
         certificate_authority=asked.cert,
         tokens={asked.token: "admin"} if asked.token else None,
+        etcd=asked.etcd,
     )
     try:
         for path in asked.load:

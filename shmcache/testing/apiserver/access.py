@@ -1,4 +1,4 @@
-"""Who asks, and what they may: bearer tokens, and denials."""
+"""Users and their rights: bearer tokens, and denials."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shmcache.protocol import failures
-from shmcache.testing.apiserver.requests import Request
+from shmcache.testing.apiserver.requests import ApiRequest
 
 ANONYMOUS = "system:anonymous"
 ANY = "*"
 
 
-class Access:
-    """Without tokens everybody may do everything; with tokens, whoever has one."""
+class Authorizer:
+    """Without tokens everybody may do everything; with tokens, the users that have one."""
 
     def __init__(self) -> None:
         self.tokens: dict[str, str] = {}
@@ -21,7 +21,7 @@ class Access:
         self.identities: dict[str, dict[str, Any]] = {}
         """User -> uid, groups and extra, as reviews tell them."""
         self.reviews: list[dict[str, Any]] = []
-        """Kind and spec of each review that was asked for."""
+        """Kind and spec of each review so far."""
         self._denied: set[tuple[str, str, str]] = set()
 
     def deny(self, user: str = ANY, verb: str = ANY, resource: str = ANY) -> None:
@@ -33,7 +33,7 @@ class Access:
         self._denied.discard((user, verb, resource))
 
     def user(self, headers: Mapping[str, str]) -> str:
-        """Who sends these headers; a Failure (401) for a token that is none."""
+        """The user that sends these headers; a Failure (401) for an unknown token."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not self.tokens:
             return ANONYMOUS
@@ -41,7 +41,7 @@ class Access:
             raise failures.unauthorized()
         return self.tokens[token.strip()]
 
-    def check(self, user: str, request: Request) -> None:
+    def check(self, user: str, request: ApiRequest) -> None:
         """A Failure (403) where the user may not do this."""
         target = request.target
         assert target is not None
@@ -53,7 +53,7 @@ class Access:
             )  # fmt: skip
 
     def denies(self, subjects: Iterable[str], verb: str, resource: str) -> bool:
-        """Whether any of a user and his groups ("group:..." of deny()) is refused this."""
+        """Whether a user or any of its groups ("group:..." of deny()) is refused this."""
         return any(self._is_denied(one, verb, resource) for one in subjects)
 
     def _is_denied(self, user: str, verb: str, resource: str) -> bool:

@@ -9,22 +9,22 @@ from typing import Any
 from shmcache.protocol import failures, validation, watching
 from shmcache.protocol.kinds import Kind
 from shmcache.testing.apiserver import documents, lists, patches, reviews
-from shmcache.testing.apiserver.access import Access
-from shmcache.testing.apiserver.kinds import Catalogue
-from shmcache.testing.apiserver.requests import JSON, Request, Response, Streaming, document
-from shmcache.testing.apiserver.selecting import Scope
-from shmcache.testing.apiserver.shapes import Shape, shape_of
-from shmcache.testing.apiserver.store import Store
+from shmcache.testing.apiserver.access import Authorizer
+from shmcache.testing.apiserver.kinds import ServedKinds
+from shmcache.testing.apiserver.requests import JSON, ApiRequest, Response, Streaming, document
+from shmcache.testing.apiserver.selecting import RequestScope
+from shmcache.testing.apiserver.shapes import AnswerShape, shape_of
+from shmcache.testing.apiserver.store import ObjectStore
 from shmcache.testing.apiserver.stored import Stored
-from shmcache.testing.apiserver.watches import Timing, Watch
+from shmcache.testing.apiserver.watches import ServedWatch, WatchTiming
 from shmcache.testing.apiserver.writes import Writes
 
 Object = dict[str, Any]
 
-UNCACHED = frozenset({"events"})
-"""What the real server keeps no watch cache of."""
+UNCACHED = frozenset({"events", "events.events.k8s.io"})
+"""Resources that the real server keeps no watch cache of: their watches get no bookmarks."""
 BODIES = frozenset({JSON, "application/x-www-form-urlencoded", "*/*"})
-"""What bodies of writes may call themselves: JSON, or nothing in particular."""
+"""The media types that bodies of writes may have."""
 FRESH_SECONDS = 3.0
 """How long a request waits for a version from the future (R-AS-16)."""
 
@@ -32,9 +32,11 @@ FRESH_SECONDS = 3.0
 class Api:
     """Answers requests; whatever is awaited is awaited in the server's loop."""
 
-    def __init__(self, store: Store, catalogue: Catalogue, luck: random.Random) -> None:
-        self.access = Access()
-        self.watch_list = True
+    def __init__(self, store: ObjectStore, catalogue: ServedKinds, luck: random.Random) -> None:
+        self.access = Authorizer()
+        self.watch_list: bool | str = True
+        """Whether it knows WatchList; the text of an error: it does, and fails with it."""
+        self.aggregated_discovery = True
         self.watch_cache = True
         self.bookmark_seconds = watching.BOOKMARK_SECONDS
         self.fresh_seconds = FRESH_SECONDS
@@ -45,14 +47,15 @@ class Api:
         """Set, and replaced, whenever something was written (in the loop's thread)."""
         self._luck = luck
 
-    async def answer(self, request: Request) -> Response | Streaming:
+    async def answer(self, request: ApiRequest) -> Response | Streaming:
         """The answer; a Failure where the request is refused."""
         user = self.access.user(request.headers)
         target = request.target
         if target is None:
-            return documents.answer(self.catalogue, request)
+            aggregated = self.aggregated_discovery
+            return documents.answer(self.catalogue, request, aggregated=aggregated)
         self.access.check(user, request)
-        if (review := reviews.answer(self.access, request)) is not None:
+        if (review := reviews.answer(self.access, request, user)) is not None:
             return review
         kind = self._kind(request)
         if not request.verb:
@@ -68,7 +71,7 @@ class Api:
         done.headers += headers
         return done
 
-    def _kind(self, request: Request) -> Kind:
+    def _kind(self, request: ApiRequest) -> Kind:
         assert request.target is not None
         group, version, resource, namespace, _, subresource = request.target
         kind = self.catalogue.find(group, version, resource)
@@ -86,21 +89,23 @@ class Api:
 
     # ---- reading -------------------------------------------------------------------------------
 
-    async def _read(self, kind: Kind, request: Request, shape: Shape) -> Response:
+    async def _read(self, kind: Kind, request: ApiRequest, shape: AnswerShape) -> Response:
         assert request.target is not None
         namespace, name = request.target.namespace, request.target.name
         if name:
             await self._fresh(validation.numeric(request.query.get("resourceVersion", "")))
             stored = self.writes.get(kind, namespace, name)
             return _one(kind, stored, shape)
-        asked = validation.parse_options(request.query, watch_list=self.watch_list)
-        scope = Scope(kind, namespace, asked)
+        asked = validation.parse_options(request.query, watch_list=bool(self.watch_list))
+        scope = RequestScope(kind, namespace, asked)
         await self._fresh(lists.fresh(asked))
-        found = lists.page(self.store, kind, scope, asked, watch_cache=self.watch_cache)
+        cached = self.watch_cache and kind.key not in UNCACHED
+        found = lists.page(self.store, kind, scope, asked, watch_cache=cached)
         return Response(pieces=shape.list(kind, found))
 
     async def _fresh(self, version: int) -> None:
         """Waits until the store has come so far; a Failure (504) if it does not in time."""
+        self.store.sync()
         if version <= self.store.version:
             return
         if not self.watch_cache:
@@ -112,17 +117,24 @@ class Api:
         except TimeoutError:
             raise failures.too_large(version, self.store.version) from None
 
-    def _watch(self, kind: Kind, request: Request, shape: Shape) -> Watch:
+    def _watch(self, kind: Kind, request: ApiRequest, shape: AnswerShape) -> ServedWatch:
         assert request.target is not None
-        asked = validation.parse_options(request.query, watch_list=self.watch_list)
-        scope = Scope(kind, request.target.namespace, asked)
-        timing = Timing(watching.lifetime(asked, self._luck), self.bookmark_seconds)
-        watch = shape.watch(self.store, kind, scope, asked, timing, watch_list=self.watch_list)
+        asked = validation.parse_options(request.query, watch_list=bool(self.watch_list))
+        scope = RequestScope(kind, request.target.namespace, asked)
+        timing = WatchTiming(watching.lifetime(asked, self._luck), self.bookmark_seconds)
+        watch = shape.watch(
+            self.store, kind, scope, asked, timing, watch_list=bool(self.watch_list)
+        )
+        if isinstance(self.watch_list, str) and asked.send_initial_events:
+            watch.broken = failures.Failure(500, "InternalError", self.watch_list)
         watch.cached = self.watch_cache and kind.key not in UNCACHED
+        watch.bookmarks = watch.bookmarks and watch.cached
         return watch
 
-    async def refusal(self, watch: Watch) -> failures.Failure | None:
-        """What a watch is told at once, if the version it wants does not come in time."""
+    async def refusal(self, watch: ServedWatch) -> failures.Failure | None:
+        """The error that a watch shows at once, if its version does not come in time."""
+        if watch.broken is not None:
+            return watch.broken
         try:
             await self._fresh(watch.beginning.fresh)
         except failures.Failure as failure:
@@ -131,7 +143,7 @@ class Api:
 
     # ---- writing -------------------------------------------------------------------------------
 
-    def _write(self, kind: Kind, request: Request, shape: Shape) -> Response:
+    def _write(self, kind: Kind, request: ApiRequest, shape: AnswerShape) -> Response:
         assert request.target is not None
         namespace, name, sub = request.target[3:]
         dry = "dryRun" in request.query
@@ -153,7 +165,7 @@ class Api:
             return self._delete_collection(kind, request, shape)
         return self._delete(kind, request, shape)
 
-    def _delete(self, kind: Kind, request: Request, shape: Shape) -> Response:
+    def _delete(self, kind: Kind, request: ApiRequest, shape: AnswerShape) -> Response:
         assert request.target is not None
         namespace, name = request.target.namespace, request.target.name
         stored, gone = self.writes.delete(kind, namespace, name, _delete_options(request))
@@ -175,10 +187,10 @@ class Api:
             }
         )
 
-    def _delete_collection(self, kind: Kind, request: Request, shape: Shape) -> Response:
+    def _delete_collection(self, kind: Kind, request: ApiRequest, shape: AnswerShape) -> Response:
         assert request.target is not None
-        asked = validation.parse_options(request.query, watch_list=self.watch_list)
-        scope = Scope(kind, request.target.namespace, asked)
+        asked = validation.parse_options(request.query, watch_list=bool(self.watch_list))
+        scope = RequestScope(kind, request.target.namespace, asked)
         with self.store.lock:
             found = lists.page(self.store, kind, scope, asked)
             for stored in found.objects:
@@ -186,11 +198,11 @@ class Api:
         return Response(pieces=shape.list(kind, found))
 
 
-def _one(kind: Kind, stored: Stored, shape: Shape) -> Response:
+def _one(kind: Kind, stored: Stored, shape: AnswerShape) -> Response:
     return Response(pieces=[shape.one(kind, stored)])
 
 
-def _object(request: Request, kind: Kind) -> Object:
+def _object(request: ApiRequest, kind: Kind) -> Object:
     media = request.headers.get("content-type", JSON).partition(";")[0].strip()
     if media not in BODIES:
         raise failures.unsupported_media_type()
@@ -206,7 +218,7 @@ def _object(request: Request, kind: Kind) -> Object:
     return value
 
 
-def _delete_options(request: Request) -> Object:
+def _delete_options(request: ApiRequest) -> Object:
     options: Object = dict(_json_object(request)) if request.body else {}
     grace = request.query.get("gracePeriodSeconds")
     if grace is not None:
@@ -216,6 +228,6 @@ def _delete_options(request: Request) -> Object:
     return options
 
 
-def _json_object(request: Request) -> Object:
+def _json_object(request: ApiRequest) -> Object:
     value = request.json()
     return value if isinstance(value, dict) else {}

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import h11
 
 from shmcache.protocol import accept, failures, framing
-from shmcache.testing.apiserver.requests import Request, Response, Streaming, refusal
-from shmcache.testing.apiserver.wire import CutError, EndedError, Wire
+from shmcache.testing.apiserver.requests import ApiRequest, Response, Streaming, refusal
+from shmcache.testing.apiserver.wire import CutError, EndedError, FaultyWire
 
 if TYPE_CHECKING:
     from shmcache.testing.apiserver.faults import Fault
-    from shmcache.testing.apiserver.loop import Loop
-    from shmcache.testing.apiserver.watches import Watch
+    from shmcache.testing.apiserver.loop import ServerLoop
+    from shmcache.testing.apiserver.watches import ServedWatch
 
 READ = 1 << 16
 HEAD_MAX = 1 << 20
@@ -27,11 +27,11 @@ GZIP_MIN = 128 << 10
 Headers = list[tuple[str, str]]
 
 
-class Connection:
+class ClientConnection:
     """Serves one client until either side has enough."""
 
     def __init__(
-        self, loop: Loop, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, loop: ServerLoop, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self._loop = loop
         self._reader = reader
@@ -52,7 +52,7 @@ class Connection:
         finally:
             self._writer.close()
 
-    async def _request(self) -> Request | None:
+    async def _request(self) -> ApiRequest | None:
         head: h11.Request | None = None
         body = bytearray()
         while True:
@@ -68,11 +68,11 @@ class Connection:
             elif isinstance(event, h11.EndOfMessage) and head is not None:
                 headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
                 method, url = head.method.decode(), head.target.decode("latin-1")
-                return Request.of(method, url, headers, bytes(body))
+                return ApiRequest.of(method, url, headers, bytes(body))
             else:
                 return None
 
-    async def _respond(self, request: Request) -> None:
+    async def _respond(self, request: ApiRequest) -> None:
         self._met = self._loop.met(request)
         delay = max((fault.delay for fault in self._met), default=0.0)
         for fault in self._met:
@@ -92,7 +92,7 @@ class Connection:
         else:
             await self._whole(request, answer)
 
-    async def _answer(self, request: Request) -> Response | Streaming:
+    async def _answer(self, request: ApiRequest) -> Response | Streaming:
         for fault in self._met:
             if fault.refuse is not None:
                 fault.happened += 1
@@ -102,7 +102,7 @@ class Connection:
                 return Response(pieces=[fault.text])
         return await self._loop.api.answer(request)
 
-    async def _whole(self, request: Request, answer: Response) -> None:
+    async def _whole(self, request: ApiRequest, answer: Response) -> None:
         pieces, headers = answer.pieces, list(answer.headers)
         shown = accept.pretty(request.query, request.headers)
         if shown and answer.content_type == "application/json":
@@ -124,7 +124,7 @@ class Connection:
         await self._writer.drain()
 
     async def _chunked(self, pieces: list[bytes]) -> None:
-        wire = Wire(self._writer, self._met)
+        wire = FaultyWire(self._writer, self._met)
         try:
             await wire.begin()
             await wire.pieces(pieces)
@@ -133,7 +133,7 @@ class Connection:
             pass
         self._write(h11.EndOfMessage())
 
-    async def _stream(self, request: Request, answer: Streaming) -> None:
+    async def _stream(self, request: ApiRequest, answer: Streaming) -> None:
         watch, headers = answer.watch, list(answer.headers)
         refused = await self._loop.api.refusal(watch)
         zipped = any(fault.gzip for fault in self._met)
@@ -148,7 +148,9 @@ class Connection:
         await self._writer.drain()
         await self._until_either_ends(watch, refused)
 
-    async def _until_either_ends(self, watch: Watch, refused: failures.Failure | None) -> None:
+    async def _until_either_ends(
+        self, watch: ServedWatch, refused: failures.Failure | None
+    ) -> None:
         running = asyncio.create_task(self._run(watch, refused))
         gone = asyncio.create_task(self._until_gone())
         watch.begun = lambda: self._loop.enter(watch)
@@ -163,8 +165,8 @@ class Connection:
                 task.cancel()
             await asyncio.gather(running, gone, return_exceptions=True)
 
-    async def _run(self, watch: Watch, refused: failures.Failure | None) -> None:
-        wire = Wire(self._writer, self._met)
+    async def _run(self, watch: ServedWatch, refused: failures.Failure | None) -> None:
+        wire = FaultyWire(self._writer, self._met)
         try:
             await wire.begin()
             await watch.run(wire, refused)
@@ -199,7 +201,7 @@ class Connection:
             self._writer.write(data)
 
 
-def _leave_out(fault: Fault, watch: Watch) -> None:
+def _leave_out(fault: Fault, watch: ServedWatch) -> None:
     """Takes from a watch the bookmarks that a fault takes."""
     missed = fault.no_bookmarks and watch.bookmarks
     if fault.no_bookmarks:

@@ -1,30 +1,22 @@
-"""What is served beside resources: discovery, the version, health."""
+"""Documents: discovery, the version, health."""
 
 from __future__ import annotations
 
 import platform
 
 from shmcache.protocol import discovery, failures
-from shmcache.testing.apiserver.kinds import Catalogue
-from shmcache.testing.apiserver.requests import Request, Response, document
+from shmcache.testing.apiserver.kinds import ServedKinds
+from shmcache.testing.apiserver.requests import ApiRequest, Response, document
 
-VERSION = {
-    "major": "1",
-    "minor": "36",
-    "gitVersion": "v1.36.4",
-    "gitCommit": "",
-    "gitTreeState": "clean",
-    "buildDate": "1970-01-01T00:00:00Z",
-    "goVersion": "",
-    "compiler": "",
-    "platform": f"linux/{platform.machine()}",
-}
-"""Of the server whose answers these are."""
+VERSION = discovery.VERSION | {"platform": f"linux/{platform.machine()}"}
 HEALTH = frozenset({"healthz", "livez", "readyz"})
 
 
-def answer(catalogue: Catalogue, request: Request) -> Response:
-    """The document of a path; a Failure (404) where there is none."""
+def answer(catalogue: ServedKinds, request: ApiRequest, *, aggregated: bool = True) -> Response:
+    """The document of a path; a Failure (404) of any other path.
+
+    `aggregated`: whether all groups can be had in one document, as since 1.26.
+    """
     if request.method not in {"GET", "HEAD"}:
         raise failures.method_not_allowed()
     parts = request.path.strip("/").split("/")
@@ -34,16 +26,20 @@ def answer(catalogue: Catalogue, request: Request) -> Response:
         return document(VERSION)
     if parts[0] in HEALTH and len(parts) == 1:
         return Response(pieces=[_health(parts[0], request)], content_type=failures.TEXT)
+    if aggregated and discovery.is_aggregated(request.path, request.headers.get("accept", "")):
+        found = document(discovery.aggregated(catalogue.groups(), core=parts == ["api"]))
+        found.content_type = discovery.AGGREGATED_MEDIA
+        return found
     return document(_discovery(catalogue, parts, request.headers.get("host", "")))
 
 
-def _health(name: str, request: Request) -> bytes:
+def _health(name: str, request: ApiRequest) -> bytes:
     if "verbose" not in request.query:
         return b"ok"
     return f"[+]ping ok\n[+]storage ok\n{name} check passed\n".encode()
 
 
-def _discovery(catalogue: Catalogue, parts: list[str], host: str) -> discovery.Document:
+def _discovery(catalogue: ServedKinds, parts: list[str], host: str) -> discovery.Document:
     groups = catalogue.groups()
     match parts:
         case ["api"]:
@@ -59,7 +55,7 @@ def _discovery(catalogue: Catalogue, parts: list[str], host: str) -> discovery.D
     raise failures.no_page()
 
 
-def _openapi(catalogue: Catalogue, parts: list[str]) -> discovery.Document:
+def _openapi(catalogue: ServedKinds, parts: list[str]) -> discovery.Document:
     """As much as kubectl needs to see that fields are validated by the server, if at all."""
     groups = catalogue.groups()
     if not parts:

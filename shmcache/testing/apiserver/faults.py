@@ -134,7 +134,7 @@ class Faults:
         after: int = 0,
         times: int | None = 1,
     ) -> Fault:
-        """Puts bytes that are no event between two events."""
+        """Puts bytes between two events that are not an event."""
         return self.add(Fault(verb=verb, resource=resource, times=times, garbage=text, after=after))
 
     def refuse(

@@ -9,7 +9,7 @@ from shmcache.protocol.kinds import Kind
 
 
 @dataclass(slots=True)
-class Catalogue:
+class ServedKinds:
     """The resources that a server knows now."""
 
     _kinds: dict[tuple[str, str, str], Kind] = field(default_factory=dict)
@@ -31,14 +31,14 @@ class Catalogue:
         return self._kinds.get((group, version, resource))
 
     def named(self, name: str) -> Kind:
-        """Of pods, deployments.apps, deployments or a short name; KeyError names what is none."""
+        """Of pods, deployments.apps, deployments or a short name; KeyError names an unknown one."""
         for kind in self._kinds.values():
             if name in {kind.key, kind.resource, kind.singular, *kind.short_names}:
                 return kind
         raise KeyError(f"this server has no resource {name!r}")
 
     def of(self, api_version: str, kind: str) -> Kind:
-        """The resource of objects of this type; KeyError names what is none."""
+        """The resource of objects of this type; KeyError names an unknown one."""
         for one in self._kinds.values():
             if (one.api_version, one.kind) == (api_version, kind):
                 return one

@@ -9,13 +9,13 @@ from shmcache.protocol import failures, framing, tokens, validation
 from shmcache.protocol.accept import FULL, PARTIAL, Shape
 from shmcache.protocol.kinds import Kind
 from shmcache.protocol.options import ListOptions
-from shmcache.testing.apiserver.selecting import Scope
-from shmcache.testing.apiserver.store import Store
+from shmcache.testing.apiserver.selecting import RequestScope
+from shmcache.testing.apiserver.store import ObjectStore
 from shmcache.testing.apiserver.stored import Stored
 
 
-class Page(NamedTuple):
-    """What one LIST answers."""
+class ListPage(NamedTuple):
+    """The answer to one LIST."""
 
     version: int
     objects: list[Stored]
@@ -29,8 +29,13 @@ def fresh(asked: ListOptions) -> int:
 
 
 def page(
-    store: Store, kind: Kind, scope: Scope, asked: ListOptions, *, watch_cache: bool = True
-) -> Page:
+    store: ObjectStore,
+    kind: Kind,
+    scope: RequestScope,
+    asked: ListOptions,
+    *,
+    watch_cache: bool = True,
+) -> ListPage:
     """The objects asked for; a Failure (410) where their version is forgotten.
 
     With a watch cache, `limit` is ignored at resourceVersion=0 (R-AS-22).
@@ -44,7 +49,7 @@ def page(
         token = tokens.encode(tokens.LATEST, start.removesuffix("\0"))
         raise failures.expired(failures.CONTINUE_TOO_OLD, token) from failure
     limit = 0 if asked.resource_version == "0" and watch_cache else asked.limit
-    return _cut(version, objects, scope, start, limit)
+    return _cut(version, objects, scope, start, limit, cached=watch_cache)
 
 
 def _where(asked: ListOptions) -> tuple[int, str]:
@@ -58,29 +63,38 @@ def _where(asked: ListOptions) -> tuple[int, str]:
     return (version if exact else 0), ""
 
 
-def _cut(version: int, objects: list[Stored], scope: Scope, start: str, limit: int) -> Page:
+def _cut(
+    version: int,
+    objects: list[Stored],
+    scope: RequestScope,
+    start: str,
+    limit: int,
+    *,
+    cached: bool,
+) -> ListPage:
     prefix = f"{scope.namespace}/" if scope.namespace else ""
     first = bisect_left(objects, prefix + start, key=_key) if prefix or start else 0
     last = bisect_left(objects, f"{scope.namespace}0", key=_key) if prefix else len(objects)
     if not limit and not scope.selects:
-        return Page(version, objects[first:last])
+        return ListPage(version, objects[first:last])
     found: list[Stored] = []
     for place in range(first, last):
         if not scope.matches(objects[place]):
             continue
         found.append(objects[place])
         if len(found) == limit and place + 1 < last:
-            token = tokens.encode(version, objects[place].key.removeprefix(prefix))
-            return Page(version, found, token, None if scope.selects else last - place - 1)
-    return Page(version, found)
+            key = objects[place].key.removeprefix(prefix)
+            token = tokens.encode(version, key, cached=cached)
+            return ListPage(version, found, token, None if scope.selects else last - place - 1)
+    return ListPage(version, found)
 
 
 def _key(stored: Stored) -> str:
     return stored.key
 
 
-def list_metadata(found: Page) -> dict[str, object]:
-    """What a list says of itself."""
+def list_metadata(found: ListPage) -> dict[str, object]:
+    """The metadata of a list."""
     metadata: dict[str, object] = {"resourceVersion": str(found.version)}
     if found.token:
         metadata["continue"] = found.token
@@ -89,7 +103,7 @@ def list_metadata(found: Page) -> dict[str, object]:
     return metadata
 
 
-def pieces(kind: Kind, found: Page, shape: Shape = FULL) -> list[bytes]:
+def pieces(kind: Kind, found: ListPage, shape: Shape = FULL) -> list[bytes]:
     """The body of a list, item by item, in the key order of the real server."""
     metadata = list_metadata(found)
     name, version = kind.list_kind, kind.api_version

@@ -11,10 +11,10 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from shmcache.testing.apiserver.api import Api
-from shmcache.testing.apiserver.connection import Connection
+from shmcache.testing.apiserver.connection import ClientConnection
 from shmcache.testing.apiserver.faults import Fault, Faults
-from shmcache.testing.apiserver.requests import Request
-from shmcache.testing.apiserver.watches import Watch
+from shmcache.testing.apiserver.requests import ApiRequest
+from shmcache.testing.apiserver.watches import ServedWatch
 from shmcache.testing.apiserver.wire import reset
 
 LOG_MAX = 10_000
@@ -25,7 +25,7 @@ BUFFERED = 1 << 20
 """So many bytes wait for a slow client in this process; the kernel has its own."""
 
 
-class Record(NamedTuple):
+class RequestRecord(NamedTuple):
     """One request that came."""
 
     seconds: float
@@ -35,19 +35,21 @@ class Record(NamedTuple):
     namespace: str
     query: dict[str, str]
     headers: dict[str, str]
+    path: str
+    """Without the query."""
 
 
-class Loop:
+class ServerLoop:
     """Owns the thread, the listener and the connections."""
 
     def __init__(self, api: Api, faults: Faults, address: tuple[str, int]) -> None:
         self.api = api
         self.tls: ssl.SSLContext | None = None
-        self.watches: set[Watch] = set()
+        self.watches: set[ServedWatch] = set()
         self.changed = threading.Condition()
-        """Told whenever a watch comes or goes."""
+        """Notified whenever a watch comes or goes."""
         self.counts: collections.Counter[tuple[str, str]] = collections.Counter()
-        self.log: collections.deque[Record] = collections.deque(maxlen=LOG_MAX)
+        self.log: collections.deque[RequestRecord] = collections.deque(maxlen=LOG_MAX)
         self.address = address
         self._faults = faults
         self._loop = asyncio.new_event_loop()
@@ -79,25 +81,29 @@ class Loop:
         """Calls a function in the loop's thread, some time soon."""
         self._loop.call_soon_threadsafe(function)
 
-    def enter(self, watch: Watch) -> None:
+    def enter(self, watch: ServedWatch) -> None:
         """A watch is being served from now on."""
         with self.changed:
             self.watches.add(watch)
             self.changed.notify_all()
 
-    def leave(self, watch: Watch) -> None:
+    def leave(self, watch: ServedWatch) -> None:
         """It is not any more."""
         with self.changed:
             self.watches.discard(watch)
             self.changed.notify_all()
 
-    def met(self, request: Request) -> list[Fault]:
+    def met(self, request: ApiRequest) -> list[Fault]:
         """Counts a request, and says which faults it meets."""
         self.counts[request.verb, request.resource] += 1
         namespace = request.target.namespace if request.target else ""
         query, headers = dict(request.query), dict(request.headers)
         now = self._loop.time()
-        self.log.append(Record(now, request.verb, request.resource, namespace, query, headers))
+        self.log.append(
+            RequestRecord(
+                now, request.verb, request.resource, namespace, query, headers, request.path
+            )
+        )
         return self._faults.take(request.verb, request.resource)
 
     async def listen(self) -> None:
@@ -135,7 +141,7 @@ class Loop:
         self._writers.add(writer)
         writer.transport.set_write_buffer_limits(high=BUFFERED)
         try:
-            await Connection(self, reader, writer).serve()
+            await ClientConnection(self, reader, writer).serve()
         except asyncio.CancelledError:
             pass
         finally:
@@ -158,7 +164,7 @@ class Loop:
     async def _end(self) -> None:
         writers = list(self._writers)
         await self._close()
-        for writer in writers:  # what was not fetched by now nobody sends, or ends, any more
+        for writer in writers:  # nobody sends or ends the rest any more
             writer.transport.abort()
         await asyncio.sleep(0)
 

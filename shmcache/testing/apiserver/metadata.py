@@ -1,4 +1,4 @@
-"""What the server itself writes into metadata, and which names it takes."""
+"""The metadata that the server itself writes, and the names that it takes."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 from shmcache.protocol import failures
 from shmcache.protocol.kinds import Kind
 from shmcache.testing.apiserver.merging import json_merge, json_patch, strategic_merge
-from shmcache.testing.apiserver.requests import Request
+from shmcache.testing.apiserver.requests import ApiRequest
 
 Object = dict[str, Any]
 
@@ -17,8 +17,8 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
 
-def change(kind: Kind, request: Request) -> Callable[[Object], Object]:
-    """What the request's body does to an object; a Failure (415, 400) where it is no patch."""
+def change(kind: Kind, request: ApiRequest) -> Callable[[Object], Object]:
+    """The change that the request's body makes; a Failure (415, 400) of anything but a patch."""
     media = request.headers.get("content-type", "").partition(";")[0].strip()
     if media not in {JSON_PATCH, MERGE_PATCH, STRATEGIC} or (media == STRATEGIC and kind.custom):
         raise failures.unsupported_media_type()

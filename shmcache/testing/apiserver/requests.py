@@ -12,14 +12,14 @@ import orjson
 from shmcache.protocol import failures, framing, paths
 
 if TYPE_CHECKING:
-    from shmcache.testing.apiserver.watches import Watch
+    from shmcache.testing.apiserver.watches import ServedWatch
 
 JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What a client sent; names of headers are in lower case."""
+class ApiRequest:
+    """The request of a client; names of headers are in lower case."""
 
     method: str
     path: str
@@ -30,10 +30,12 @@ class Request:
     verb: str
 
     @classmethod
-    def of(cls, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Request:
+    def of(cls, method: str, url: str, headers: Mapping[str, str], body: bytes) -> ApiRequest:
         """Of the parts of an HTTP request."""
         path, _, text = url.partition("?")
         query = dict(reversed(parse_qsl(text, keep_blank_values=True)))
+        if method in {"GET", "HEAD"}:
+            path, query = paths.without_watch(path, query)
         target = paths.parse(path)
         watch = query.get("watch", "false").lower() not in {"0", "false"}
         verb = method.lower() if target is None else paths.verb(method, target, watch=watch)
@@ -84,7 +86,7 @@ class Response:
 class Streaming(NamedTuple):
     """An answer that goes on: a watch."""
 
-    watch: Watch
+    watch: ServedWatch
     headers: list[tuple[str, str]]
 
 
@@ -94,7 +96,7 @@ def document(value: object, code: int = 200) -> Response:
 
 
 def refusal(failure: failures.Failure) -> Response:
-    """What a Failure looks like to the client."""
+    """A Failure as the client sees it."""
     retry = failure.retry_after
     headers = [] if retry is None else [("Retry-After", str(retry))]
     if failure.text is None:

@@ -1,4 +1,4 @@
-"""TokenReview and SubjectAccessReview: who has a token, and what a user may, told to who asks."""
+"""TokenReview, SubjectAccessReview, SelfSubjectAccessReview: users of tokens, and their rights."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from shmcache.protocol import failures
 from shmcache.testing.apiserver.requests import Response, document
 
 if TYPE_CHECKING:
-    from shmcache.testing.apiserver.access import Access
-    from shmcache.testing.apiserver.requests import Request
+    from shmcache.testing.apiserver.access import Authorizer
+    from shmcache.testing.apiserver.requests import ApiRequest
 
+OWN = "SelfSubjectAccessReview"
 AUDIENCE = "https://kubernetes.default.svc.cluster.local"
 
 
-def answer(access: Access, request: Request) -> Response | None:
-    """The answer to a review; None for what is none. The reviewer must have been let in before."""
+def answer(access: Authorizer, request: ApiRequest, user: str) -> Response | None:
+    """The answer to a review; None for other requests. `user` has been admitted already."""
     kind, decide = _KINDS.get(request.resource, ("", None))
     if decide is None:
         return None
@@ -28,10 +29,11 @@ def answer(access: Access, request: Request) -> Response | None:
     access.reviews.append({"kind": kind, "spec": spec})
     version = f"{request.target.group}/{request.target.version}" if request.target else ""
     review = {"kind": kind, "apiVersion": version, "metadata": {}, "spec": spec}
-    return document(review | {"status": decide(access, spec)}, 201)
+    subject = {"user": user} if kind == OWN else {}
+    return document(review | {"status": decide(access, {**spec, **subject})}, 201)
 
 
-def _token(access: Access, spec: dict[str, Any]) -> dict[str, Any]:
+def _token(access: Authorizer, spec: dict[str, Any]) -> dict[str, Any]:
     user = access.tokens.get(str(spec.get("token", "")))
     if user is None:
         return {"user": {}, "error": "[invalid bearer token, unknown]"}
@@ -40,7 +42,7 @@ def _token(access: Access, spec: dict[str, Any]) -> dict[str, Any]:
     return {"authenticated": True, "user": found, "audiences": [AUDIENCE]}
 
 
-def _access(access: Access, spec: dict[str, Any]) -> dict[str, Any]:
+def _access(access: Authorizer, spec: dict[str, Any]) -> dict[str, Any]:
     asked = spec.get("resourceAttributes")
     if not isinstance(asked, dict) or not (spec.get("user") or spec.get("groups")):
         raise failures.bad_request("a review needs resourceAttributes, and a user or groups")
@@ -57,4 +59,5 @@ def _access(access: Access, spec: dict[str, Any]) -> dict[str, Any]:
 _KINDS = {
     "tokenreviews.authentication.k8s.io": ("TokenReview", _token),
     "subjectaccessreviews.authorization.k8s.io": ("SubjectAccessReview", _access),
+    "selfsubjectaccessreviews.authorization.k8s.io": (OWN, _access),
 }

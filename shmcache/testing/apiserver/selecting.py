@@ -6,12 +6,12 @@ from shmcache.errors import InvalidSelector
 from shmcache.protocol import failures, watching
 from shmcache.protocol.kinds import Kind
 from shmcache.protocol.options import ListOptions
-from shmcache.selectors import FieldSelector, LabelSelector
-from shmcache.testing.apiserver.stored import Change, Stored
+from shmcache.reader.selectors import FieldSelector, LabelSelector
+from shmcache.testing.apiserver.stored import Stored, StoredChange
 
 
-class Scope:
-    """Which objects a request is about; a Failure (400) where a selector is none."""
+class RequestScope:
+    """The objects of a request; a Failure (400) of an invalid selector."""
 
     def __init__(self, kind: Kind, namespace: str, asked: ListOptions) -> None:
         try:
@@ -32,8 +32,8 @@ class Scope:
             return True
         return self._labels.matches(stored.obj) and self._fields.matches(stored.obj)
 
-    def event(self, change: Change) -> str | None:
-        """What a watch of this scope shows of a change, if anything."""
+    def event(self, change: StoredChange) -> str | None:
+        """The event that a watch of this scope shows of a change, if any."""
         return watching.transition(
             deleted=change.new is None,
             matched=self.matches(change.old),

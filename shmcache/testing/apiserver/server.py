@@ -11,13 +11,15 @@ from typing import Any, Self
 
 import orjson
 
+from shmcache.protocol.builtins import defined
+from shmcache.protocol.failures import Failure
 from shmcache.protocol.kinds import Kind
 from shmcache.testing.apiserver.api import FRESH_SECONDS, Api
 from shmcache.testing.apiserver.faults import Faults
-from shmcache.testing.apiserver.kinds import Catalogue
+from shmcache.testing.apiserver.kinds import ServedKinds
 from shmcache.testing.apiserver.kubeconfigs import kubeconfig
-from shmcache.testing.apiserver.loop import Loop, Record
-from shmcache.testing.apiserver.store import HISTORY, Backup, Store
+from shmcache.testing.apiserver.loop import RequestRecord, ServerLoop
+from shmcache.testing.apiserver.store import HISTORY, Backup, ObjectStore
 from shmcache.testing.apiserver.stored import Stored
 
 Object = dict[str, Any]
@@ -40,31 +42,43 @@ class ApiServer:
         tls: ssl.SSLContext | None = None,
         certificate_authority: str | None = None,
         tokens: dict[str, str] | None = None,
-        watch_list: bool = True,
+        watch_list: bool | str = True,
         watch_cache: bool = True,
+        aggregated_discovery: bool = True,
         graceful_pods: bool = False,
         bookmark_seconds: float = 60.0,
         fresh_seconds: float = FRESH_SECONDS,
         history: int = HISTORY,
         namespaces: Iterable[str] = NAMESPACES,
         seed: int | None = None,
+        etcd: str = "",
     ) -> None:
+        """Settings that older servers, or other ones, have otherwise.
+
+        `watch_list`: False refuses sendInitialEvents (422), a text accepts it and answers 200 with
+        one ERROR event of 500 and this message. `watch_cache`: False serves from the store alone.
+        `aggregated_discovery`: False lists each group version by itself. `etcd`: endpoints of an
+        etcd that keeps the state, for several servers and beyond their end; "": in memory.
+        """
         self.faults = Faults()
         """Asks for faults."""
-        self._catalogue = Catalogue()
-        self._store = Store(history=history)
+        self._catalogue = ServedKinds()
+        self._store = _store(etcd, history, self._catalogue)
         self._api = api = Api(self._store, self._catalogue, random.Random(seed))
         api.watch_list, api.watch_cache = watch_list, watch_cache
+        api.aggregated_discovery = aggregated_discovery
         api.bookmark_seconds, api.fresh_seconds = bookmark_seconds, fresh_seconds
         api.writes.graceful_pods = graceful_pods
         api.access.tokens = dict(tokens or {})
         self.access = api.access
         """Denies and allows: `server.access.deny(user, verb, resource)`."""
-        self._loop = Loop(self._api, self.faults, (host, port))
+        self._loop = ServerLoop(self._api, self.faults, (host, port))
         self._loop.tls = tls
         self._authority = certificate_authority
+        self._store.open()
         for name in namespaces:
-            self.create("namespaces", {"metadata": {"name": name}})
+            if self._store.get("namespaces", name) is None:
+                self._begin(name)
 
     # ---- its life ------------------------------------------------------------------------------
 
@@ -76,6 +90,7 @@ class ApiServer:
     def stop(self) -> None:
         """Ends every connection; nothing listens any more."""
         self._loop.stop()
+        self._store.close()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -118,7 +133,7 @@ class ApiServer:
             file.write(kubeconfig(self.url, token, self._authority))
         return path
 
-    # ---- what it was asked ---------------------------------------------------------------------
+    # ---- requests so far -----------------------------------------------------------------------
 
     @property
     def requests(self) -> collections.Counter[tuple[str, str]]:
@@ -126,7 +141,7 @@ class ApiServer:
         return self._loop.counts
 
     @property
-    def log(self) -> list[Record]:
+    def log(self) -> list[RequestRecord]:
         """The last requests, in order."""
         return list(self._loop.log)
 
@@ -146,6 +161,7 @@ class ApiServer:
     @property
     def version(self) -> str:
         """The resourceVersion of now."""
+        self._store.sync()
         return str(self._store.version)
 
     def create(self, resource: str, obj: Object) -> Object:
@@ -167,10 +183,12 @@ class ApiServer:
 
     def get(self, resource: str, name: str, namespace: str = "") -> Object:
         """As GET."""
+        self._store.sync()
         return _copy(self._api.writes.get(self._kind(resource), namespace, name))
 
     def list(self, resource: str, namespace: str = "") -> list[Object]:
         """All objects, in the order of a LIST."""
+        self._store.sync()
         with self._store.lock:
             found = self._store.table(self._kind(resource).key).within(namespace)
         return [_copy(stored) for stored in found]
@@ -213,7 +231,7 @@ class ApiServer:
         self._loop.do(self._loop.abort(lambda: self._store.restore(backup)))
 
     def resource_of(self, obj: Object) -> str:
-        """The resource of an object by its apiVersion and kind; KeyError names what is none."""
+        """The resource of an object by its apiVersion and kind; KeyError names an unknown one."""
         return self._catalogue.of(obj["apiVersion"], obj["kind"]).key
 
     def _bookmark_all(self) -> None:
@@ -223,6 +241,13 @@ class ApiServer:
     def _end_all(self) -> None:
         for watch in self._loop.watches:
             watch.end()
+
+    def _begin(self, namespace: str) -> None:
+        try:
+            self.create("namespaces", {"metadata": {"name": namespace}})
+        except Failure as failure:
+            if failure.code != 409:  # another server was faster
+                raise
 
     def _kind(self, resource: str) -> Kind:
         return self._catalogue.named(resource)
@@ -236,6 +261,23 @@ class ApiServer:
             if self._store.get("namespaces", namespace) is None:
                 self.create("namespaces", {"metadata": {"name": namespace}})
         return kind, namespace
+
+
+def _store(etcd: str, history: int, catalogue: ServedKinds) -> ObjectStore:
+    if not etcd:
+        return ObjectStore(history=history)
+    from shmcache.testing.apiserver.etcd import EtcdObjectStore
+
+    def defined_or_not(obj: Object | None, key: str) -> None:
+        if obj is None:
+            catalogue.remove(key)
+            store.drop(key)
+        else:
+            catalogue.add(defined(obj))
+
+    store = EtcdObjectStore(etcd, history=history)
+    store.defined = defined_or_not
+    return store
 
 
 def _copy(stored: Stored) -> Object:

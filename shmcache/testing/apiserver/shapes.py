@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shmcache.protocol import accept, framing, printing
+from shmcache.protocol import accept, framing
 from shmcache.protocol.kinds import Kind
 from shmcache.protocol.options import ListOptions
+from shmcache.protocol.tables import printing
 from shmcache.testing.apiserver import lists
-from shmcache.testing.apiserver.requests import Request
-from shmcache.testing.apiserver.selecting import Scope
-from shmcache.testing.apiserver.store import Store
-from shmcache.testing.apiserver.stored import Change, Object, Stored
-from shmcache.testing.apiserver.watches import Timing, Watch
+from shmcache.testing.apiserver.requests import ApiRequest
+from shmcache.testing.apiserver.selecting import RequestScope
+from shmcache.testing.apiserver.store import ObjectStore
+from shmcache.testing.apiserver.stored import Object, Stored, StoredChange
+from shmcache.testing.apiserver.watches import ServedWatch, WatchTiming
 
 
-class Shape:
+class AnswerShape:
     """Whole objects, or their metadata only."""
 
     def __init__(self, asked: accept.Shape) -> None:
@@ -26,34 +27,34 @@ class Shape:
         """The body of a single object."""
         return stored.whole(kind, self._asked) + b"\n"
 
-    def list(self, kind: Kind, found: lists.Page) -> list[bytes]:
+    def list(self, kind: Kind, found: lists.ListPage) -> list[bytes]:
         """The body of a list, in pieces."""
         return lists.pieces(kind, found, self._asked)
 
     def watch(
         self,
-        store: Store,
+        store: ObjectStore,
         kind: Kind,
-        scope: Scope,
+        scope: RequestScope,
         asked: ListOptions,
-        timing: Timing,
+        timing: WatchTiming,
         *,
         watch_list: bool,
-    ) -> Watch:
+    ) -> ServedWatch:
         """A watch that shows objects so."""
-        watch = Watch(store, kind, scope, asked, timing, watch_list=watch_list)
+        watch = ServedWatch(store, kind, scope, asked, timing, watch_list=watch_list)
         watch.shape = self._asked
         return watch
 
 
-class TableShape(Shape):
+class TableShape(AnswerShape):
     """Rows of a table, each with its object, its metadata, or nothing (`includeObject`)."""
 
     def one(self, kind: Kind, stored: Stored) -> bytes:
         """A table of one row."""
         return self._table(kind, [stored], {"resourceVersion": str(stored.version)})
 
-    def list(self, kind: Kind, found: lists.Page) -> list[bytes]:
+    def list(self, kind: Kind, found: lists.ListPage) -> list[bytes]:
         """A table of a row for each object."""
         return [self._table(kind, found.objects, lists.list_metadata(found))]
 
@@ -65,21 +66,21 @@ class TableShape(Shape):
 
     def watch(
         self,
-        store: Store,
+        store: ObjectStore,
         kind: Kind,
-        scope: Scope,
+        scope: RequestScope,
         asked: ListOptions,
-        timing: Timing,
+        timing: WatchTiming,
         *,
         watch_list: bool,
-    ) -> Watch:
+    ) -> ServedWatch:
         """A watch whose first event brings the columns, and all of them a row."""
         watch = TableWatch(store, kind, scope, asked, timing, watch_list=watch_list)
         watch.shape = self._asked
         return watch
 
 
-class TableWatch(Watch):
+class TableWatch(ServedWatch):
     """Events whose object is a table of one row."""
 
     _shown = False
@@ -88,7 +89,7 @@ class TableWatch(Watch):
         """The line of an object that is there."""
         return self._line(event, stored.obj, stored.version)
 
-    def line(self, event: str, change: Change) -> bytes:
+    def line(self, event: str, change: StoredChange) -> bytes:
         """The line of what happened."""
         return self.show(event, change.shown(event))
 
@@ -110,7 +111,7 @@ class TableWatch(Watch):
 
 
 def row(kind: Kind, shown: list[printing.Column], obj: Object, asked: accept.Shape) -> Object:
-    """One row: the cells, and as much of the object as was asked for."""
+    """One row: the cells, and the requested part of the object."""
     found: Object | None = {
         "kind": "PartialObjectMetadata",
         "apiVersion": asked.api_version,
@@ -123,8 +124,8 @@ def row(kind: Kind, shown: list[printing.Column], obj: Object, asked: accept.Sha
     return {"cells": printing.cells(shown, obj), "object": found}
 
 
-def shape_of(request: Request) -> Shape:
+def shape_of(request: ApiRequest) -> AnswerShape:
     """The shape that a request wants; a Failure (406, 400) if it cannot be had."""
     many = {"list": True, "get": False}.get(request.verb)
     asked = accept.shape(request.headers.get("accept", ""), request.query, many=many)
-    return TableShape(asked) if asked.name == accept.TABLE.name else Shape(asked)
+    return TableShape(asked) if asked.name == accept.TABLE.name else AnswerShape(asked)

@@ -1,6 +1,6 @@
 """The state of the server: objects of all resources under one counter of versions.
 
-Thread-safe: `lock` is held around whatever must be seen as one; watchers are told after it.
+Thread-safe: `lock` is held around changes that belong together; watchers are notified after it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shmcache.protocol import failures
-from shmcache.testing.apiserver.stored import Change, Stored
+from shmcache.testing.apiserver.stored import Stored, StoredChange
 from shmcache.testing.apiserver.tables import Table
 
 Object = dict[str, Any]
@@ -19,7 +19,11 @@ HISTORY = 20_000
 """So many changes of each resource are remembered, as long as nothing is compacted."""
 
 
-class Store:
+class Raced(Exception):
+    """Another server of the same state was faster: the request is decided again."""
+
+
+class ObjectStore:
     """Every write raises `version` by one, and leaves one change behind."""
 
     def __init__(self, *, history: int = HISTORY) -> None:
@@ -39,7 +43,7 @@ class Store:
         self._listeners.append(listener)
 
     def table(self, resource: str) -> Table:
-        """Of a resource, begun when it is asked for."""
+        """Of a resource, begun at the first request."""
         found = self._tables.get(resource)
         if found is None:
             with self.lock:
@@ -62,21 +66,33 @@ class Store:
                 raise ValueError(f"version {version} is past: the store is at {self.version}")
             obj["metadata"]["resourceVersion"] = str(number)
             stored = Stored(key, obj, number)
-            self._apply(resource, Change(number, self.get(resource, key), stored))
+            self._apply(resource, StoredChange(number, self.get(resource, key), stored))
         return stored
 
     def remove(self, resource: str, key: str) -> Stored:
         """Deletes an object that is there; its last state, under the version of the deletion."""
         with self.lock:
-            change = Change(self.version + 1, self.get(resource, key), None)
+            change = StoredChange(self.version + 1, self.get(resource, key), None)
             self._apply(resource, change)
         return change.shown("DELETED")
 
-    def _apply(self, resource: str, change: Change) -> None:
+    def _apply(self, resource: str, change: StoredChange) -> None:
         self.version = change.version
         self.table(resource).apply(change)
+        self._tell(resource)
+
+    def _tell(self, resource: str) -> None:
         for listener in self._listeners:
             listener(resource)
+
+    def open(self) -> None:
+        """Begins to follow the state, where it is kept elsewhere."""
+
+    def close(self) -> None:
+        """The end of open()."""
+
+    def sync(self) -> None:
+        """Waits for what other servers of the same state have written."""
 
     def listing(self, resource: str, version: int = 0) -> tuple[int, list[Stored]]:
         """A version and all that was there at it, by keys; without one, what is there now.
@@ -122,7 +138,7 @@ class Store:
                 listener(resource)
 
     def backup(self) -> Backup:
-        """What `restore` brings back."""
+        """The state that `restore` brings back."""
         with self.lock:
             objects = {name: table.within() for name, table in self._tables.items()}
             return Backup(self.version, objects)
@@ -138,7 +154,7 @@ class Store:
             for name, objects in backup.objects.items():
                 table = self.table(name)
                 for stored in objects:
-                    table.apply(Change(stored.version, None, stored))
+                    table.apply(StoredChange(stored.version, None, stored))
                 table.forget(backup.version)
 
 

@@ -63,8 +63,8 @@ def _retyped(obj: Object, kind: Kind) -> Object:
     return {**obj, "apiVersion": kind.api_version, "kind": kind.kind}
 
 
-class Change:
-    """What one write did to one object; `old` is None for a new one, `new` for a deleted one."""
+class StoredChange:
+    """One write to one object; `old` is None for a new one, `new` for a deleted one."""
 
     __slots__ = ("_last", "_lines", "key", "namespace", "new", "old", "version")
 

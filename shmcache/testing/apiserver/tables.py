@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 
 from shmcache.protocol import failures
-from shmcache.testing.apiserver.stored import Change, Stored
+from shmcache.testing.apiserver.stored import Stored, StoredChange
 
 PAST_STATES = 8
 """So many past states are kept for the pages of lists that are under way."""
@@ -18,7 +18,7 @@ class Table:
     def __init__(self, horizon: int, history: int) -> None:
         self.horizon = horizon
         """Changes up to this version are forgotten; a watch from exactly here is still whole."""
-        self.changes: list[Change] = []
+        self.changes: list[StoredChange] = []
         self.base = 0
         """How many changes were forgotten: positions count from the very first."""
         self._objects: dict[str, Stored] = {}
@@ -45,7 +45,7 @@ class Table:
             last = bisect_left(self._keys, f"{namespace}0")
         return [self._objects[key] for key in self._keys[first:last]]
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: StoredChange) -> None:
         """Makes a change the last one."""
         if change.new is None:
             self._objects.pop(change.key)
@@ -59,7 +59,7 @@ class Table:
             self.forget(self.changes[-self._history - 1].version)
 
     def forget(self, version: int) -> None:
-        """Drops what happened up to this version, or before the table was begun anew at it."""
+        """Drops what happened up to this version, or before the table was begun again at it."""
         count = bisect_right(self.changes, version, key=_version)
         del self.changes[:count]
         self.base += count
@@ -71,14 +71,14 @@ class Table:
             raise failures.too_old(version, self.horizon)
         return self.base + bisect_right(self.changes, version, key=_version)
 
-    def since(self, position: int) -> list[Change] | None:
+    def since(self, position: int) -> list[StoredChange] | None:
         """The changes from a position on; None where some of them are forgotten already."""
         if position < self.base:
             return None
         return self.changes[position - self.base :]
 
     def state(self, version: int) -> list[Stored]:
-        """What was there at a version; a Failure (410) where that is forgotten."""
+        """The objects at a version; a Failure (410) of a forgotten one."""
         if version < self.horizon:
             raise failures.expired(failures.LIST_TOO_OLD)
         known = self._past.get(version)
@@ -103,5 +103,5 @@ class Table:
         return [objects[key] for key in sorted(objects)]
 
 
-def _version(change: Change) -> int:
+def _version(change: StoredChange) -> int:
     return change.version

@@ -10,28 +10,28 @@ from shmcache.protocol import failures, framing, watching
 from shmcache.protocol.accept import FULL, PARTIAL
 from shmcache.protocol.kinds import Kind
 from shmcache.protocol.options import ListOptions
-from shmcache.testing.apiserver.selecting import Scope
-from shmcache.testing.apiserver.store import Store
-from shmcache.testing.apiserver.stored import Change, Stored
+from shmcache.testing.apiserver.selecting import RequestScope
+from shmcache.testing.apiserver.store import ObjectStore
+from shmcache.testing.apiserver.stored import Stored, StoredChange
 from shmcache.testing.apiserver.tables import Table
 
 
 class Sink(Protocol):
-    """Where lines go: the connection, through whatever faults were asked for."""
+    """Where lines go: the connection, through the faults that a test has requested."""
 
     async def lines(self, lines: list[bytes]) -> None:
         """Writes them as one, and flushes."""
         ...
 
 
-class Timing(NamedTuple):
+class WatchTiming(NamedTuple):
     """When a watch ends, and how often it gets a bookmark, in seconds."""
 
     lifetime: float
     bookmarks: float = watching.BOOKMARK_SECONDS
 
 
-class Watch:
+class ServedWatch:
     """One watch request that was accepted; `run` serves it until its end.
 
     It holds a position in the resource's changes, not a queue: a slow client costs nothing, and
@@ -40,11 +40,11 @@ class Watch:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         kind: Kind,
-        scope: Scope,
+        scope: RequestScope,
         asked: ListOptions,
-        timing: Timing,
+        timing: WatchTiming,
         *,
         watch_list: bool = True,
     ) -> None:
@@ -53,9 +53,11 @@ class Watch:
         self.bookmarks = asked.allow_bookmarks
         self.cached = True
         """Whether it is served from a watch cache, which says it otherwise when it is too old."""
+        self.broken: failures.Failure | None = None
+        """The error that is all it shows."""
         self.beginning = watching.beginning(asked, watch_list=watch_list)
         self.wake = asyncio.Event()
-        """Set when something was written, or a bookmark is wanted."""
+        """Set when something was written, or a bookmark is due."""
         self.begun: Callable[[], None] = lambda: None
         """Called when what is written from now on will be shown."""
         self._bookmark_now = False
@@ -79,7 +81,7 @@ class Watch:
         self.wake.set()
 
     async def run(self, sink: Sink, refused: failures.Failure | None = None) -> None:
-        """Everything until the end of the watch; `refused` is what it is told at once instead."""
+        """Everything until the end of the watch; `refused` is all it shows then."""
         try:
             if refused is not None:
                 raise refused
@@ -120,7 +122,7 @@ class Watch:
         """The line of an object that is there."""
         return framing.event(event, stored.whole(self.kind, self.shape))
 
-    def line(self, event: str, change: Change) -> bytes:
+    def line(self, event: str, change: StoredChange) -> bytes:
         """The line of what happened."""
         return change.line(event, self.kind, self.shape)
 
@@ -158,7 +160,7 @@ class Watch:
                 return
             await self._sleep(min(end, due if self.bookmarks else end) - now())
 
-    def _lines(self, changes: list[Change]) -> Iterator[bytes]:
+    def _lines(self, changes: list[StoredChange]) -> Iterator[bytes]:
         for change in changes:
             if change.version > self._after:
                 event = self._scope.event(change)

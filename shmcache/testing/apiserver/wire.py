@@ -13,7 +13,7 @@ from shmcache.testing.apiserver import faults
 from shmcache.testing.apiserver.faults import Fault
 
 COMMA = b","
-"""What is written between two items; no piece to those who count them."""
+"""The text between two items, which does not count as a piece."""
 MANY = 1 << 18
 """So many bytes are handed to the transport at once."""
 
@@ -34,7 +34,7 @@ def reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-class Wire:
+class FaultyWire:
     """One body in chunked framing; the head has been written before."""
 
     def __init__(self, writer: asyncio.StreamWriter, met: Iterable[Fault] = ()) -> None:
@@ -76,7 +76,7 @@ class Wire:
         await self._send(self._chunker.flush())
 
     async def _trouble(self, piece: bytes) -> None:
-        """Whatever is due before this piece, or (without one) at this place between pieces."""
+        """Does all that is due before this piece, or (without one) at this place between pieces."""
         garbage, cut = self._garbage, self._cut
         if garbage is not None and self._count >= garbage.after:
             self._garbage = None

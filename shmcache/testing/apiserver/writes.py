@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import orjson
 
@@ -12,8 +13,8 @@ from shmcache.protocol import failures
 from shmcache.protocol.builtins import defined
 from shmcache.protocol.kinds import Kind
 from shmcache.testing.apiserver import metadata
-from shmcache.testing.apiserver.kinds import Catalogue
-from shmcache.testing.apiserver.store import Store
+from shmcache.testing.apiserver.kinds import ServedKinds
+from shmcache.testing.apiserver.store import ObjectStore, Raced
 from shmcache.testing.apiserver.stored import Stored
 
 Object = dict[str, Any]
@@ -21,11 +22,31 @@ Object = dict[str, Any]
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 GRACE_SECONDS = 30
 
+RACES = 100
+"""A request that lost so many races in a row gets 429."""
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _decided_again(request: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Repeats a request that another server of the same state made out of date."""
+
+    @functools.wraps(request)
+    def repeated(*args: _P.args, **options: _P.kwargs) -> _R:
+        for _ in range(RACES):
+            try:
+                return request(*args, **options)
+            except Raced:
+                continue
+        raise failures.too_many_requests()
+
+    return repeated
+
 
 class Writes:
     """The writing half of the API; each call is one request, done under the store's lock."""
 
-    def __init__(self, store: Store, catalogue: Catalogue, luck: random.Random) -> None:
+    def __init__(self, store: ObjectStore, catalogue: ServedKinds, luck: random.Random) -> None:
         self.graceful_pods = False
         """Whether a deleted pod that runs on a node stays for its grace period, as without kubelet
         it does for ever; otherwise it is gone at once."""
@@ -33,6 +54,7 @@ class Writes:
         self._catalogue = catalogue
         self._luck = luck
 
+    @_decided_again
     def create(self, kind: Kind, namespace: str, obj: Object, *, dry: bool = False) -> Stored:
         """A new object, completed by the server."""
         obj = self._checked(kind, namespace, obj)
@@ -51,6 +73,7 @@ class Writes:
             self._complete(kind, obj)
             return self._put(kind, _key(namespace, name), obj, dry=dry)
 
+    @_decided_again
     def update(
         self,
         kind: Kind,
@@ -73,6 +96,7 @@ class Writes:
             self._check_versions(kind, old, obj["metadata"])
             return self._replace(kind, old, obj, subresource, dry=dry)
 
+    @_decided_again
     def patch(
         self,
         kind: Kind,
@@ -83,13 +107,14 @@ class Writes:
         subresource: str = "",
         dry: bool = False,
     ) -> Stored:
-        """What `change` makes of the state that is there now."""
+        """Applies `change` to the state of now."""
         with self._store.lock:
             old = self.get(kind, namespace, name)
             obj = self._checked(kind, namespace, change(_copy(old.obj)))
             self._check_versions(kind, old, obj["metadata"])
             return self._replace(kind, old, obj, subresource, dry=dry)
 
+    @_decided_again
     def delete(
         self, kind: Kind, namespace: str, name: str, options: Object | None = None
     ) -> tuple[Stored, bool]:
@@ -107,7 +132,7 @@ class Writes:
             return self._store.remove(kind.key, old.key), True
 
     def get(self, kind: Kind, namespace: str, name: str) -> Stored:
-        """The object as it is now; a Failure (404) where there is none."""
+        """The object as it is now; a Failure (404) without one."""
         found = self._store.get(kind.key, _key(namespace, name))
         if found is None:
             raise failures.not_found(kind.resource, kind.group, name)
@@ -192,7 +217,7 @@ class Writes:
         return self._store.put(kind.key, key, obj)
 
     def _complete(self, kind: Kind, obj: Object) -> None:
-        """What the real server's defaults and controllers do to objects that others depend on."""
+        """Adds the defaults of the real server and its controllers that others depend on."""
         if kind.key == "namespaces":
             labels = obj["metadata"].setdefault("labels", {})
             labels.setdefault("kubernetes.io/metadata.name", obj["metadata"]["name"])
@@ -227,7 +252,7 @@ class Writes:
         return self._store.put(kind.key, old.key, obj)
 
     def _empty(self, kind: Kind, old: Stored) -> None:
-        """What goes with an object: a namespace's contents, a definition's resource."""
+        """Removes all that goes with an object: a namespace's contents, a definition's resource."""
         if kind.key == "namespaces":
             for versions in self._catalogue.groups().values():
                 for one in (one for kinds in versions.values() for one in kinds if one.namespaced):

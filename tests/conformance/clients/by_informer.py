@@ -14,12 +14,12 @@ api = client.CoreV1Api(client.ApiClient(client.Configuration(host=url)))
 informer = SharedInformer(api.list_namespaced_pod, namespace=namespace, label_selector=labels)
 
 
-def told(kind: str) -> Callable[[Any], None]:
+def printer_of(kind: str) -> Callable[[Any], None]:
     """A handler of events of this type."""
     return lambda pod: print(json.dumps([kind, pod.metadata.name]), flush=True)
 
 
 for kind in ("ADDED", "MODIFIED", "DELETED"):
-    informer.add_event_handler(kind, told(kind))
+    informer.add_event_handler(kind, printer_of(kind))
 informer.start()
 threading.Event().wait()

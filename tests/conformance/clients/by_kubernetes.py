@@ -1,4 +1,4 @@
-"""Watch of the `kubernetes` package: URL, namespace, selector; says each event."""
+"""Watch of the `kubernetes` package: URL, namespace, selector; prints each event."""
 
 import json
 import sys

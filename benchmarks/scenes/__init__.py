@@ -1,0 +1,1 @@
+"""The processes and objects that questions are asked about."""

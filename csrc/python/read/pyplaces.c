@@ -1,0 +1,113 @@
+/*
+ * pyplaces.c - publishes on the process's seat how far its consumers are in the ring, for displays
+ * (G35).
+ *
+ * A consumer is busy from the moment it took something until it asks for more and finds nothing;
+ * then it rests, and does not lag. A seat shows the slowest busy consumer and the number of busy
+ * ones, or of all consumers if none of them is busy. Only displays depend on it.
+ *
+ * The position is noted between a wake-up and the consumer's next line, where all code runs cold:
+ * so it is one call, and a value that is already there is not stored again.
+ */
+#include "python/read/pyread.h"
+
+enum { WHO, POSITION, BUSY, TAKEN, LAPPED, ARGUMENTS };
+
+static struct shmc_pyplace *find(const shmc_pyreader *self, uint64_t who)
+{
+    for (size_t i = 0; i < self->place_count; i++) {
+        if (self->places[i].who == who)
+            return &self->places[i];
+    }
+    return NULL;
+}
+
+static struct shmc_pyplace *add(shmc_pyreader *self)
+{
+    if (self->place_count == self->place_room) {
+        const size_t room = self->place_room == 0 ? 4 : 2 * self->place_room;
+        struct shmc_pyplace *places = PyMem_Realloc(self->places, room * sizeof *places);
+        if (places == NULL)
+            return NULL;
+        self->places = places;
+        self->place_room = room;
+    }
+    return &self->places[self->place_count++];
+}
+
+static void show(const shmc_pyreader *self, uint64_t taken, uint64_t lapped)
+{
+    uint64_t busy = 0, first = UINT64_MAX, first_busy = UINT64_MAX;
+
+    for (size_t i = 0; i < self->place_count; i++) {
+        const struct shmc_pyplace *place = &self->places[i];
+        first = place->position < first ? place->position : first;
+        if (place->busy) {
+            busy++;
+            first_busy = place->position < first_busy ? place->position : first_busy;
+        }
+    }
+    shmc_reader_report(self->reader, (busy != 0 ? first_busy : first) + 1, busy, taken, lapped);
+}
+
+int shmc_pyplace_note(shmc_pyreader *self, const struct shmc_pyplace *now, uint64_t taken,
+                      uint64_t lapped)
+{
+    struct shmc_pyplace *place = find(self, now->who);
+
+    if (place != NULL && place->position == now->position && place->busy == now->busy &&
+        taken == 0 && lapped == 0)
+        return 0;
+    if (place == NULL)
+        place = add(self);
+    if (place == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    *place = *now;
+    show(self, taken, lapped);
+    return 0;
+}
+
+/* note(who, position, busy, taken, lapped): positions below 0 count as 0. */
+PyObject *shmc_pyreader_note(PyObject *object, PyObject *const *args, Py_ssize_t count)
+{
+    shmc_pyreader *self = (shmc_pyreader *)object;
+    long long words[ARGUMENTS];
+
+    if (count != ARGUMENTS) {
+        PyErr_SetString(PyExc_TypeError, "note(who, position, busy, taken, lapped)");
+        return NULL;
+    }
+    for (int i = 0; i < ARGUMENTS; i++) {
+        words[i] = PyLong_AsLongLong(args[i]);
+        if (words[i] == -1 && PyErr_Occurred())
+            return NULL;
+    }
+    if (self->reader == NULL)
+        Py_RETURN_NONE;
+    const struct shmc_pyplace now = {
+        .who = (uint64_t)words[WHO],
+        .position = words[POSITION] > 0 ? (uint64_t)words[POSITION] : 0,
+        .busy = words[BUSY] != 0,
+    };
+    if (shmc_pyplace_note(self, &now, (uint64_t)words[TAKEN], (uint64_t)words[LAPPED]) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* forget(who) */
+PyObject *shmc_pyreader_forget(PyObject *object, PyObject *who)
+{
+    shmc_pyreader *self = (shmc_pyreader *)object;
+    const long long name = PyLong_AsLongLong(who);
+
+    if (name == -1 && PyErr_Occurred())
+        return NULL;
+    struct shmc_pyplace *place = self->reader == NULL ? NULL : find(self, (uint64_t)name);
+    if (place != NULL) {
+        *place = self->places[--self->place_count];
+        show(self, 0, 0);
+    }
+    Py_RETURN_NONE;
+}

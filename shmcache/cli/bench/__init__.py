@@ -1,0 +1,1 @@
+"""The child processes of `shmcache bench`."""

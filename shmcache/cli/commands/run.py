@@ -1,0 +1,296 @@
+"""`shmcache run`: keeps a cache as the configuration file, the environment and the flags define."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from shmcache.cli.arguments import renamed
+from shmcache.cli.output.finding import USAGE, WRONG
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shmcache.engine.config import Configuration
+
+HELP = "Watches the API server and keeps a cache: one process for the whole machine."
+
+_TOP = {
+    "cache": "name",
+    "server": "server",
+    "kubeconfig": "kubeconfig",
+    "context": "context",
+    "namespace": "namespaces",
+    "max_age": "max_age",
+    "listen": "listen",
+    "replay": "replay",
+    "requests_per_second": "requests_per_second",
+    "record": "record",
+    "keep": "keep",
+    "log_format": "log_format",
+    "log_level": "log_level",
+    "allow_secrets": "allow_secrets",
+    "etcd": "etcd",
+    "etcd_ca": "etcd_ca",
+    "etcd_cert": "etcd_cert",
+    "etcd_key": "etcd_key",
+    "etcd_user": "etcd_user",
+    "etcd_password_file": "etcd_password_file",
+    "etcd_together": "etcd_together",
+    "standby": "standby",
+}
+_MEMORY = ("arena_max", "ring_slots", "ring_bytes", "garbage_max", "seats", "mode")
+_RESOURCE = {
+    "selector": "labels",
+    "field_selector": "fields",
+    "transform": "transform",
+    "max_bytes": "max_bytes",
+    "metadata_only": "metadata_only",
+    "value": "value",
+    "revisions": "revisions",
+}
+"""Flags, and the keys of a configuration file that they set."""
+
+EPILOG = """\
+Flags replace environment variables (SHMCACHE_NAME, SHMCACHE_ARENA_MAX, ...), which replace the
+configuration file; docs/configuration.md describes every key. -l, --field-selector, --transform,
+--metadata-only and --max-bytes apply to the resources on the command line.
+
+  shmcache run pods deployments.apps --index pods:node=spec.nodeName
+  shmcache run pods --context staging --context production
+  shmcache run -c cache.toml --validate
+  shmcache run --etcd https://a:2379,https://b:2379 'widgets=/registry/example.com/widgets/'
+
+Exit status: 0 ended in order, 2 command line, 69 no server, 70 internal error, 75 try again later,
+77 permission denied, 78 configuration.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A flag for each key that is often set; the file has all of them."""
+    parser.epilog = EPILOG
+    parser.usage = "shmcache run [RESOURCE ...] [OPTIONS]"
+    parser.add_argument(
+        "resources",
+        nargs="*",
+        metavar="RESOURCE",
+        help="resources to cache, such as pods or deployments.apps; with --etcd, NAME=PREFIX",
+    )
+    parser.add_argument(
+        "-c",
+        "--config",
+        metavar="FILE",
+        help="configuration file in TOML (default: SHMCACHE_CONFIG)",
+    )
+    parser.add_argument(
+        "--cache", metavar="NAME", help="name of the cache (default: SHMCACHE_NAME, or shmcache)"
+    )
+    parser.add_argument(
+        "--validate",
+        action="store_true",
+        help="check the configuration, the credentials and the rights at the API "
+        "server, print what would be cached, and exit",
+    )
+    _add_selection(parser)
+    _add_server(parser)
+    _add_etcd(parser)
+    _add_process(parser)
+    renamed(parser, "--name", now="--cache", dest="cache")
+    renamed(parser, "--namespaces", now="--namespace", dest="namespace")
+    renamed(parser, "--labels", now="--selector", dest="selector")
+    renamed(parser, "--fields", now="--field-selector", dest="field_selector")
+    renamed(parser, "--metrics", now="--listen", dest="listen")
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("objects")
+    group.add_argument(
+        "-n", "--namespace", metavar="A,B", help="namespaces to cache (default: all)"
+    )
+    group.add_argument("-l", "--selector", metavar="SELECTOR", help="label selector")
+    group.add_argument("--field-selector", metavar="SELECTOR", help="field selector")
+    group.add_argument(
+        "--index",
+        action="append",
+        default=[],
+        metavar="RESOURCE:NAME=PATH",
+        help="index objects by a path, as in pods:node=spec.nodeName; may be repeated",
+    )
+    group.add_argument(
+        "--metadata-only",
+        action="store_true",
+        default=None,
+        help="cache only the metadata of objects",
+    )
+    group.add_argument(
+        "--transform",
+        metavar="MODULE:FUNCTION",
+        help="Python function that changes each object before it is stored",
+    )
+    group.add_argument(
+        "--max-bytes",
+        metavar="SIZE",
+        help="limit on the JSON text of each resource, such as 200MiB",
+    )
+    group.add_argument(
+        "--allow-secrets", action="store_true", default=None, help="allow Secrets in the cache"
+    )
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("API server")
+    group.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig file, as for kubectl")
+    group.add_argument(
+        "--context",
+        metavar="NAME",
+        action="append",
+        help="context of the kubeconfig; may be repeated: a process and a cache for each",
+    )
+    group.add_argument(
+        "-s", "--server", metavar="URL", help="API server to use without a kubeconfig"
+    )
+    group.add_argument(
+        "--requests-per-second", metavar="N", help="limit on new lists and watches (default: 20)"
+    )
+    group.add_argument("--replay", metavar="FILE", help="read a recording instead of a server")
+    group.add_argument(
+        "--record", metavar="FILE", help="record every answer of the server in a new file"
+    )
+
+
+def _add_etcd(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("etcd, in place of an API server")
+    group.add_argument("--etcd", metavar="URL,URL", help="endpoints of an etcd cluster")
+    group.add_argument("--etcd-ca", metavar="FILE", help="certificates to check etcd's with")
+    group.add_argument("--etcd-cert", metavar="FILE", help="client certificate")
+    group.add_argument("--etcd-key", metavar="FILE", help="key of the client certificate")
+    group.add_argument("--etcd-user", metavar="NAME", help="user; see SHMCACHE_ETCD_PASSWORD")
+    group.add_argument("--etcd-password-file", metavar="FILE", help="file with the password")
+    group.add_argument(
+        "--etcd-together",
+        action="store_true",
+        default=None,
+        help="follow all resources with one watch: each transaction is one generation",
+    )
+    group.add_argument(
+        "--value",
+        choices=["object", "json", "text", "bytes"],
+        help="format of the values (default: object, a JSON object each)",
+    )
+    group.add_argument(
+        "--revisions",
+        action="store_true",
+        default=None,
+        help="add createRevision and version to the metadata of Kubernetes objects",
+    )
+
+
+def _add_process(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("process")
+    group.add_argument(
+        "--max-age",
+        metavar="DURATION",
+        help="report a resource as stale after this long without data from the "
+        "server (default: 120s, minimum: 90s)",
+    )
+    group.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        help="serve metrics and probes on HOST:PORT, :PORT or unix:PATH",
+    )
+    group.add_argument(
+        "--keep",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="keep the memory for the next run when this one ends (default: yes)",
+    )
+    group.add_argument(
+        "--standby",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="wait while another process writes the cache (default: yes)",
+    )
+    group.add_argument("--log-format", choices=["text", "json"], help="format of log lines")
+    group.add_argument(
+        "--log-level",
+        choices=["debug", "info", "warning", "error"],
+        help="lowest level that is logged (default: info)",
+    )
+    for name in _MEMORY:
+        group.add_argument(f"--{name.replace('_', '-')}", metavar="N", help=argparse.SUPPRESS)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the command and returns its exit status."""
+    from shmcache.engine import config as configuration
+    from shmcache.engine import logs, plans
+    from shmcache.engine.config import keys
+
+    try:
+        flags = flags_of(options)
+    except ValueError as error:
+        print(f"shmcache run: {error}", file=sys.stderr)
+        return USAGE
+    try:
+        wanted = configuration.of_process(options.config, flags)
+    except (keys.ConfigurationError, plans.PlanError) as error:
+        print(f"shmcache run: {error}", file=sys.stderr)
+        return WRONG
+    logs.start_logging(wanted.log_format, wanted.log_level)
+    if options.validate:
+        from shmcache.cli.commands import run_validate
+
+        return max(run_validate.validate(each) for each in _each(wanted))
+    if wanted.contexts:
+        from shmcache.engine import several
+
+        return several.run(wanted)
+    from shmcache.engine import service
+
+    return service.run(wanted)
+
+
+def _each(wanted: Configuration) -> list[Configuration]:
+    if not wanted.contexts:
+        return [wanted]
+    from shmcache.engine import several
+
+    return several.each_context(wanted)
+
+
+def flags_of(options: argparse.Namespace) -> dict[str, Any]:
+    """The flags in the form of a configuration file. ValueError if one of them is invalid."""
+    given = vars(options)
+    found: dict[str, Any] = {
+        key: given[flag] for flag, key in _TOP.items() if given[flag] is not None
+    }
+    if options.context and len(options.context) > 1:
+        found["contexts"] = found.pop("context")
+    elif options.context:
+        found["context"] = options.context[0]
+    found["memory"] = {name: given[name] for name in _MEMORY if given[name] is not None}
+    shared = {key: given[flag] for flag, key in _RESOURCE.items() if given[flag] is not None}
+    if shared and not options.resources:
+        flag = next(flag for flag in _RESOURCE if given[flag] is not None).replace("_", "-")
+        raise ValueError(
+            f"--{flag} needs the resources that it applies to, as in `shmcache run pods --{flag} …`"
+        )
+    found["resources"] = {}
+    for text in options.resources:
+        name, equals, pattern = text.partition("=")
+        found["resources"][name] = dict(shared) | ({"keys": pattern} if equals else {})
+    found["indices"] = {}
+    for text in options.index:
+        resource, name, path = _index(text)
+        found["indices"].setdefault(resource, {})[name] = path
+    return found
+
+
+def _index(text: str) -> tuple[str, str, str]:
+    resource, colon, rest = text.partition(":")
+    name, equals, path = rest.partition("=")
+    if not (resource and colon and name and equals and path):
+        raise ValueError(
+            f"--index must be RESOURCE:NAME=PATH, as in pods:node=spec.nodeName, not {text!r}"
+        )
+    return resource, name, path

@@ -1,0 +1,1 @@
+"""The output of commands: forms, columns, terminals."""

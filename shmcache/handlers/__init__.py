@@ -1,0 +1,1 @@
+"""Handlers: registrations, their delivery, and the threads or loops that run them."""

@@ -1,0 +1,1 @@
+"""Where a cache's shared memory is: names, files, maps, limits."""

@@ -1,0 +1,1 @@
+"""A cache as seen from outside: observations, metrics, health."""

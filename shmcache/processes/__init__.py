@@ -1,0 +1,1 @@
+"""Child processes: started, supervised, drained, never orphaned."""

@@ -1,0 +1,1 @@
+"""Tables as the API server prints them."""

@@ -1,0 +1,1 @@
+"""The work queue that a controller's processes share, and the feeder that fills it."""

@@ -1,0 +1,1 @@
+"""Reading a cache: attachment, look-ups, lists, snapshots, deltas, waiting."""

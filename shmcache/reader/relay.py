@@ -1,0 +1,62 @@
+"""A descriptor that becomes readable when something is published: for event loops and hubs."""
+
+from __future__ import annotations
+
+import os
+
+from shmcache._native import check, ffi, lib
+from shmcache.reader import waiting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+    from shmcache import _hot
+    from shmcache.reader.waiting import Wanted
+
+
+class Relay:
+    """An eventfd, and a thread of the core that writes it. close() ends both.
+
+    `wakes`: what shmc_reader_wakes() said when it was decided to wait; None is now.
+    """
+
+    __slots__ = ("_held", "_relay", "fd")
+
+    def __init__(self, reader: _hot.Reader, wanted: Wanted, wakes: int | None = None) -> None:
+        self._held = waiting.attachment(reader)
+        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        made: Any = ffi.new("struct shmc_relay **")
+        handle = self._held.use()
+        try:
+            if wakes is None:
+                wakes = lib.shmc_reader_wakes(handle)
+            status = lib.shmc_relay_start(handle, *wanted, wakes, self.fd, made)
+            check(status, "starting a thread that waits")
+        except BaseException:
+            self._held.leave()
+            os.close(self.fd)
+            raise
+        self._relay = made[0]
+
+    def clear(self) -> None:
+        """Forgets earlier publications."""
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        """Ends the thread. Idempotent."""
+        if self.fd < 0:
+            return
+        lib.shmc_relay_stop(self._relay)
+        os.close(self.fd)
+        self.fd = -1
+        self._held.leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

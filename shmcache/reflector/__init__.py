@@ -1,0 +1,1 @@
+"""The reflector without I/O: which request comes next, and what each answer means."""

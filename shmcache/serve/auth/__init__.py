@@ -1,0 +1,1 @@
+"""Access control: tokens, reviews, and the threads that send the reviews."""

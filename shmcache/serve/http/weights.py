@@ -1,0 +1,43 @@
+"""The memory that a request keeps while it waits or its answer goes on, in bytes, estimated.
+
+A head is kept as its text and as the parts that were read from it, selectors as their values. The
+numbers are upper bounds that were measured, not sizes to the byte: `make hostile` compares what a
+process really takes.
+
+    WEIGHT1  the first FREE bytes of each request are its own: the usual ones cost nothing.
+    WEIGHT2  what is beyond counts into `Limits.kept_bytes`, shared as shares.py says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shmcache.serve.http.heads import Fields
+    from shmcache.serve.http.requests import HttpRequest
+
+FREE = 2048
+_TARGET, _HEADERS = 5, 3
+"""How often the text of a target and of headers is kept."""
+_VALUE = 160
+"""Of one value of a selector: its text, and its places in tuples and sets."""
+DIFFERENCE = 200
+"""Of an object that an exact version shows as it was."""
+
+
+def weight_of(request: HttpRequest | None, fields: Fields | None) -> int:
+    """Of a request, as far as its head is still here."""
+    found = 0 if request is None else _TARGET * len(request.uri) + request.weight
+    if fields is not None:
+        return found + _HEADERS * fields.size
+    return found if request is None else found + _texts(request.headers)
+
+
+def _texts(headers: Mapping[str, str]) -> int:
+    return sum(map(len, headers.values()))
+
+
+def weight_of_selectors(*texts: str) -> int:
+    """Of selectors, once they were read."""
+    return sum(2 * len(text) + _VALUE * (text.count(",") + 1) for text in texts if text)

@@ -1,0 +1,1 @@
+"""Requests that the API server answers instead of the cache."""

@@ -1,0 +1,1 @@
+"""GET and LIST from the cache."""

@@ -1,0 +1,1 @@
+"""The page of `shmcache ui`: a cache watched live, in a browser."""

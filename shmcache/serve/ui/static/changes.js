@@ -1,0 +1,88 @@
+// The live stream of changes, with selectors; pushed by the server.
+
+import { el, pill } from "./dom.js";
+import { count } from "./units.js";
+
+const MOST = 200;
+const WORDS = { A: ["added", "good"], M: ["modified", ""], D: ["deleted", "bad"] };
+
+export class Changes {
+  constructor({ model, go, follow }) {
+    this.model = model;
+    this.go = go;
+    this.title = "Changes";
+    this.paused = false;
+    this.seen = 0;
+    this.skipped = 0;
+    this.resource = el("select", { id: "c-resource", onchange: () => this.filter() }, el("option", { value: "" }, "all resources"));
+    this.text = el("input", { id: "c-text", type: "search", placeholder: "part of a key", onchange: () => this.filter() });
+    this.labels = el("input", { id: "c-labels", type: "search", placeholder: "app=web,tier in (a,b)", spellcheck: "false", onchange: () => this.filter() });
+    this.button = el("button", { type: "button", "aria-pressed": "false", onclick: () => this.pause() }, "Pause");
+    this.count = el("span", { class: "count" });
+    this.body = el("tbody");
+    this.follow = follow;
+    const field = (label, input) => el("label", { for: input.id }, label, input);
+    this.node = el("div", {}, el("h1", {}, "Changes"),
+      el("div", { class: "bar" }, field("Resource", this.resource), field("Key", this.text), field("Labels", this.labels), this.button, this.count),
+      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Changes, the newest first" },
+        el("table", {}, el("caption", { class: "hidden" }, "Changes, the newest first"),
+          el("thead", {}, el("tr", {}, ...["Time", "Change", "Resource", "Key", "Version"].map((name) => el("th", { scope: "col" }, name)))), this.body)));
+  }
+
+  draw() {
+    const names = this.model.picture.resources.map((one) => one.name);
+    if (this.resource.options.length !== names.length + 1) {
+      const chosen = this.resource.value;
+      this.resource.replaceChildren(el("option", { value: "" }, "all resources"), ...names.map((name) => el("option", { value: name }, name)));
+      this.resource.value = chosen;
+    }
+    this.say();
+  }
+
+  say() {
+    const skipped = this.skipped ? `, ${count(this.skipped)} more were too many to show` : "";
+    this.count.textContent = this.seen || this.skipped ? `${count(this.seen)} shown${skipped}` : "waiting for a change";
+  }
+
+  filter() {
+    const query = { resource: this.resource.value, q: this.text.value, labels: this.labels.value };
+    this.body.replaceChildren();
+    this.seen = this.skipped = 0;
+    this.follow(Object.fromEntries(Object.entries(query).filter(([, value]) => value)));
+  }
+
+  leave() {
+    this.follow({});
+  }
+
+  pause() {
+    this.paused = !this.paused;
+    this.button.textContent = this.paused ? "Continue" : "Pause";
+    this.button.setAttribute("aria-pressed", String(this.paused));
+  }
+
+  /** Adds a batch of changes; while paused they are counted only. */
+  show({ rows, skipped }) {
+    if (this.paused) {
+      this.skipped += rows.length + skipped;
+      return this.say();
+    }
+    this.seen += rows.length;
+    this.skipped += skipped;
+    this.say();
+    const now = new Date();
+    const time = `${now.toTimeString().slice(0, 8)}.${String(now.getMilliseconds()).padStart(3, "0")}`;
+    const made = rows.reverse().map((row) => this.row(time, row));
+    this.body.prepend(...made);
+    while (this.body.childElementCount > MOST) this.body.lastElementChild.remove();
+  }
+
+  row(time, [, kind, resource, key, version]) {
+    const [word, mood] = WORDS[kind] ?? [kind, ""];
+    const change = el("span");
+    pill(change, word, mood);
+    const open = () => this.go("objects", resource, key);
+    const cells = [el("td", { class: "soft" }, time), el("td", {}, change), el("td", {}, resource), el("td", { class: "key" }, key), el("td", { class: "soft" }, version ?? "")];
+    return el("tr", { tabindex: "0", onclick: open, onkeydown: (event) => event.key === "Enter" && open() }, ...cells);
+  }
+}

@@ -1,0 +1,1 @@
+"""Watches: from the ring to the lines that a client receives."""

@@ -1,0 +1,141 @@
+"""Credential plugins: the program that a kubeconfig names for its user (client-go's exec, v1).
+
+It receives an ExecCredential in KUBERNETES_EXEC_INFO and prints one with a token, or with a
+certificate and its key, and when they expire. On a terminal it may ask questions, unless the
+kubeconfig forbids it; elsewhere it has PLUGIN_SECONDS.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from shmcache.errors import SourceError
+
+GROUP = "client.authentication.k8s.io/"
+PLUGIN_SECONDS = 60.0
+"""A plugin without a terminal that is not done by then is ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The proof of a user's identity: a header, a certificate with its key, or both."""
+
+    authorization: str | None = None
+    cert: bytes = b""
+    key: bytes = b""
+    expires: float | None = None
+    """Wall clock; None: never."""
+
+
+def texts(label: str, found: object) -> tuple[str, ...]:
+    """A list of strings in a kubeconfig; empty without one. SourceError for anything else."""
+    if found is None:
+        return ()
+    if isinstance(found, list) and all(isinstance(each, str) for each in found):
+        return tuple(found)
+    raise SourceError(f"{label} must be a list of strings")
+
+
+def tables(label: str, found: object) -> list[dict[str, Any]]:
+    """A list of tables in a kubeconfig; empty without one. SourceError for anything else."""
+    if found is None:
+        return []
+    if isinstance(found, list) and all(isinstance(each, dict) for each in found):
+        return found
+    raise SourceError(f"{label} must be a list of tables")
+
+
+def run_plugin(
+    label: str, wanted: dict[str, Any], folder: str, cluster: dict[str, Any]
+) -> Credentials:
+    """Runs the plugin of the user `label`. SourceError says why it brought nothing."""
+    version, command = wanted.get("apiVersion"), wanted.get("command")
+    if not isinstance(version, str) or not version.startswith(GROUP):
+        raise SourceError(f"{label}: exec: apiVersion must be {GROUP}v1, not {version!r}")
+    if not isinstance(command, str) or not command:
+        raise SourceError(f"{label}: exec: command is missing")
+    if "/" in command:
+        command = os.path.join(folder, command)
+    interactive = _is_interactive(label, wanted)
+    spec: dict[str, Any] = {"interactive": interactive}
+    if wanted.get("provideClusterInfo"):
+        spec["cluster"] = cluster
+    info = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
+    added = {
+        str(each.get("name", "")): str(each.get("value", ""))
+        for each in tables(f"{label}: exec: env", wanted.get("env"))
+    }
+    environment = {**os.environ, **added, "KUBERNETES_EXEC_INFO": json.dumps(info)}
+    arguments = [command, *texts(f"{label}: exec: args", wanted.get("args"))]
+    text = _output(label, arguments, environment, wanted, interactive=interactive)
+    return _credentials(label, text, version)
+
+
+def _is_interactive(label: str, wanted: dict[str, Any]) -> bool:
+    """Whether the plugin may use our terminal."""
+    mode = wanted.get("interactiveMode") or "IfAvailable"
+    terminal = sys.stdin is not None and sys.stdin.isatty()
+    if mode == "Always" and not terminal:
+        raise SourceError(f"{label}: exec: {wanted['command']} needs a terminal to ask questions")
+    return terminal and mode != "Never"
+
+
+def _output(
+    label: str,
+    arguments: list[str],
+    environment: dict[str, str],
+    wanted: dict[str, Any],
+    *,
+    interactive: bool,
+) -> str:
+    try:
+        done = subprocess.run(
+            arguments,
+            env=environment,
+            stdin=None if interactive else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=None if interactive else subprocess.PIPE,
+            timeout=None if interactive else PLUGIN_SECONDS,
+            text=True,
+            check=False,
+        )
+    except OSError as error:
+        hint = wanted.get("installHint")
+        why = f"{arguments[0]}: {error.strerror}" + (f"\n{hint}" if hint else "")
+        raise SourceError(f"{label}: exec: {why}") from error
+    except subprocess.TimeoutExpired as error:
+        words = f"{arguments[0]} has not ended within {PLUGIN_SECONDS:g} s"
+        raise SourceError(f"{label}: exec: {words}") from error
+    if done.returncode:
+        words = (done.stderr or "").strip()
+        raise SourceError(
+            f"{label}: exec: {arguments[0]} ended with status {done.returncode}"
+            + (f": {words}" if words else "")
+        )
+    return done.stdout
+
+
+def _credentials(label: str, text: str, version: str) -> Credentials:
+    try:
+        found = json.loads(text)
+        kind, theirs, status = found["kind"], found["apiVersion"], found["status"]
+        token, cert = status.get("token"), status.get("clientCertificateData")
+        key, expiry = status.get("clientKeyData"), status.get("expirationTimestamp")
+        expires = None if expiry is None else datetime.fromisoformat(expiry.upper()).timestamp()
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SourceError(f"{label}: exec: the output is not an ExecCredential") from error
+    if (kind, theirs) != ("ExecCredential", version):
+        raise SourceError(f"{label}: exec: expected an ExecCredential of {version}, not {theirs}")
+    if bool(cert) != bool(key):
+        raise SourceError(f"{label}: exec: a certificate and its key must come together")
+    if not token and not cert:
+        raise SourceError(f"{label}: exec: neither a token nor a certificate in the output")
+    return Credentials(
+        f"Bearer {token}" if token else None, (cert or "").encode(), (key or "").encode(), expires
+    )

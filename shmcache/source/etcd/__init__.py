@@ -1,0 +1,1 @@
+"""etcd as a source: its gRPC API, keys and values to items."""

@@ -1,0 +1,105 @@
+"""Failures of etcd, in the words by which the reflector decides.
+
+gRPC has one code for many causes; etcd's own text, which clients of every language match, tells
+them apart. Compaction becomes 410, so that the reflector lists again by difference.
+"""
+
+from __future__ import annotations
+
+import grpc
+
+from shmcache.protocol.status import ServerStatus
+from shmcache.source.base import FailureKind, SourceFailed, SourceFailure
+
+COMPACTED = "required revision has been compacted"
+FUTURE = "required revision is a future revision"
+NO_LEADER = "etcdserver: no leader"
+OLD_TOKEN = ("invalid auth token", "revision of auth store is old")
+"""Failures that a new token mends."""
+_CODE = grpc.StatusCode
+_PLAIN = {
+    _CODE.DEADLINE_EXCEEDED: FailureKind.SILENT,
+    _CODE.CANCELLED: FailureKind.CANCELLED,
+    _CODE.DATA_LOSS: FailureKind.GARBAGE,
+    _CODE.UNIMPLEMENTED: FailureKind.GARBAGE,
+}
+_HTTP = {
+    _CODE.UNAUTHENTICATED: 401,
+    _CODE.PERMISSION_DENIED: 403,
+    _CODE.RESOURCE_EXHAUSTED: 429,
+    _CODE.INVALID_ARGUMENT: 400,
+    _CODE.FAILED_PRECONDITION: 400,
+    _CODE.OUT_OF_RANGE: 400,
+    _CODE.NOT_FOUND: 404,
+    _CODE.INTERNAL: 500,
+    _CODE.UNKNOWN: 500,
+}
+_WORDS = (
+    (COMPACTED, 410, "Expired"),
+    (FUTURE, 504, "Timeout"),
+    ("authentication failed", 401, "Unauthorized"),
+    ("user name is empty", 401, "Unauthorized"),
+    *((old, 401, "Unauthorized") for old in OLD_TOKEN),
+    ("permission denied", 403, "Forbidden"),
+)
+"""Parts of etcd's texts, with the code and reason that an API server would send."""
+
+
+def failure_of(error: grpc.RpcError, what: str) -> SourceFailed:
+    """The failure that an error of gRPC stands for; `what` was being done."""
+    code: grpc.StatusCode = error.code()
+    text: str = error.details() or code.name
+    return failed(text, what, code)
+
+
+def failed(text: str, what: str, code: grpc.StatusCode = _CODE.UNKNOWN) -> SourceFailed:
+    """The same from etcd's words, which also cancel a watch without an error of gRPC."""
+    words = f"{what}: {text}"
+    for part, answer, reason in _WORDS:
+        if part in text:
+            causes = (("ResourceVersionTooLarge", text),) if part is FUTURE else ()
+            return _status(answer, reason, words, *causes)
+    if NO_LEADER in text or "leader changed" in text:
+        return SourceFailed(SourceFailure(FailureKind.ENDED, words))
+    if code is _CODE.UNAVAILABLE:
+        refused = "refused" in text.lower()
+        kind = FailureKind.REFUSED if refused else FailureKind.NETWORK
+        return SourceFailed(SourceFailure(kind, words))
+    if code in _PLAIN:
+        return SourceFailed(SourceFailure(_PLAIN[code], words))
+    return _status(_HTTP.get(code, 500), "", words)
+
+
+def _is_token(text: str) -> bool:
+    return any(old in text for old in OLD_TOKEN)
+
+
+def needs_token(error: grpc.RpcError) -> bool:
+    """Whether a new token may mend it."""
+    return _is_token(error.details() or "")
+
+
+def is_passing(error: grpc.RpcError) -> bool:
+    """Whether another member may answer what this one did not."""
+    code = error.code()
+    return code in {_CODE.UNAVAILABLE, _CODE.DEADLINE_EXCEEDED} or (
+        "request timed out" in (error.details() or "")
+    )
+
+
+def was_not_sent(error: grpc.RpcError) -> bool:
+    """Whether no member can have seen the request: only then a write may be repeated."""
+    text = (error.details() or "").lower()
+    return error.code() is _CODE.UNAVAILABLE and (
+        "failed to connect" in text or "name resolution" in text or "refused" in text
+    )
+
+
+def expired(words: str) -> SourceFailed:
+    """410: the server does not have that history."""
+    return _status(410, "Expired", words)
+
+
+def _status(code: int, reason: str, words: str, *causes: tuple[str, str]) -> SourceFailed:
+    status = ServerStatus(code=code, reason=reason, message=words, causes=causes)
+    return SourceFailed(SourceFailure(FailureKind.HTTP, words, status))

@@ -1,0 +1,1 @@
+"""The write handle of a cache: objects, indices, state and takeover."""

@@ -1,0 +1,103 @@
+"""Invariant tested: no feed of a resource moves its version back below that of another feed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shmcache import states
+from shmcache.engine.budget import Budget, Weights
+from shmcache.engine.content import Content
+from shmcache.engine.resource_state import ResourceState
+
+
+class Publishing:
+    """A writer that lets something else happen before each publication."""
+
+    def __init__(self) -> None:
+        self.versions: list[str] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def set_version(self, _resource: str, version: str) -> None:
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        self.versions.append(version)
+
+    def apply_items(self, resource: str, _items: Any, *, version: str | None) -> None:
+        self.set_version(resource, version or "")
+
+    @contextmanager
+    def begin_replace(self, resource: str, *, prefix: str) -> Any:
+        staged = SimpleNamespace(version=None, prefix=prefix)
+        yield staged
+        self.set_version(resource, staged.version or "")
+
+
+def finish(content: Content, version: str) -> None:
+    content.begin()
+    content.finish(version)
+
+
+PUBLICATIONS: dict[str, Callable[[Content, str], object]] = {
+    "a bookmark": Content.advance,
+    "changes": lambda content, version: content.apply([], version),
+    "a new content": finish,
+}
+
+
+@pytest.mark.parametrize("what", PUBLICATIONS)
+def test_a_feed_that_is_about_to_publish_is_not_overtaken_by_another_one(what: str) -> None:
+    writer, turn = Publishing(), Turn()
+    standing = ResourceState(120.0, lambda _state, _reason: True, lambda: 0.0)
+    standing.join(["a", "b"])
+    first, second = (
+        Content(
+            writer,  # type: ignore[arg-type]
+            "configmaps",
+            Weights(Budget("configmaps", 0)),
+            namespace=namespace,
+            transforming=None,
+            advance=partial(standing.advance, namespace),
+            turn=turn,
+        )
+        for namespace in "ab"
+    )
+    first.advance("5")
+    second.advance("5")
+    overtaking = threading.Thread(target=second.advance, args=("9",))
+
+    def overtake() -> None:
+        """The other feed receives the same version, and gets as far as it can."""
+        overtaking.start()
+        turn.arrived.wait(30)
+
+    turn.arrived.clear()
+    writer.meanwhile = overtake
+    PUBLICATIONS[what](first, "9")
+    overtaking.join(30)
+
+    assert "9" == writer.versions[-1]
+    assert sorted(writer.versions, key=int) == writer.versions
+    assert standing.current == (states.ABSENT, "")
+
+
+class Turn:
+    """A lock that reports an attempt to take it while it is held."""
+
+    def __init__(self) -> None:
+        self.arrived = threading.Event()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        if self._lock.locked():
+            self.arrived.set()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()

@@ -1,0 +1,67 @@
+"""Invariants tested: FRAGMENT1 and FRAGMENT2, and pages that lead nowhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shmcache.etcd.errors import EtcdError
+from shmcache.etcd.operations import Operations
+from shmcache.protocol.options import ListOptions
+from shmcache.source.base import FailureKind, SourceFailed
+from shmcache.source.etcd import fragments, messages
+from shmcache.source.etcd.connection import EtcdAccess, EtcdConnection
+from shmcache.source.etcd.fragments import Fragments
+from shmcache.source.etcd.keys import EtcdResource, KeyPattern
+from shmcache.source.etcd.source import EtcdSource
+
+Answer = messages.WATCH.response
+
+
+def answer(*revisions: int, fragment: bool = False) -> Any:
+    events = [{"kv": {"key": b"/a/x", "mod_revision": revision}} for revision in revisions]
+    return Answer(events=events, fragment=fragment)
+
+
+def revisions(parts: Fragments, *answers: Any) -> list[list[int]]:
+    return [[event.kv.mod_revision for event in parts.whole(one)] for one in answers]
+
+
+def test_a_revision_leaves_when_its_last_event_has_come() -> None:
+    parts = Fragments("etcd")
+    found = revisions(
+        parts,
+        answer(3, 4, 4, fragment=True),
+        answer(),  # progress
+        answer(4, 4, fragment=True),
+        answer(5, fragment=True),
+        answer(5, 6),
+        answer(7),
+    )
+    assert found == [[3], [], [], [4, 4, 4, 4], [5, 5, 6], [7]]
+    assert not parts
+
+
+def test_parts_of_a_revision_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fragments, "HELD_BYTES", 10_000)
+    parts, one = Fragments("etcd"), answer(*[3] * 50, fragment=True)
+    with pytest.raises(SourceFailed, match="its objects are listed") as failed:
+        for _ in range(10_000 // one.ByteSize() + 1):
+            assert parts.whole(one) == []
+    assert 410 == failed.value.failure.code
+
+
+def test_a_page_without_keys_that_leads_on_is_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = EtcdConnection(EtcdAccess.of("http://127.0.0.1:1"))
+    nothing = messages.RANGE.response(more=True)
+    monkeypatch.setattr(connection, "call", lambda *_, **__: nothing)
+    source = EtcdSource(connection, [EtcdResource("a", KeyPattern("/a/"))])
+    with pytest.raises(SourceFailed) as failed, source.page(ListOptions()):
+        pass
+    assert FailureKind.GARBAGE is failed.value.failure.kind
+
+    steps = Operations(KeyPattern("/a/"), "object", lambda _: None).page(10, "", 0)
+    next(steps)
+    with pytest.raises(EtcdError, match="no keys"):
+        steps.send(nothing)

@@ -69,6 +69,8 @@
  *   NO_STEP_FLOOR    no version and no life comes back in a step that had no memory meanwhile
  *   NO_STEP_CHECK    a slot that was claimed in a hole is invalid
  *   NO_STEP_HEIR     a step whose owner died is given back by another worker
+ *   NO_LEVEL_ALONE   memory of the index is given back by a worker that has the queue to itself
+ *   NO_LEVEL_COUNT   and the next worker that needs it gets memory for it
  *   NO_LAMP          a worker that sleeps lights its lamp
  *   NO_WITHDRAWAL    withdraws what was promised for it since it came
  *   NO_QUEUE_RECHECK and checks for tickets once more before it does
@@ -345,6 +347,16 @@
 #define SHMC_KEEP_NO_STEP_HEIR 0
 #else
 #define SHMC_KEEP_NO_STEP_HEIR 1
+#endif
+#ifdef SHMC_MUTANT_NO_LEVEL_ALONE
+#define SHMC_KEEP_NO_LEVEL_ALONE 0
+#else
+#define SHMC_KEEP_NO_LEVEL_ALONE 1
+#endif
+#ifdef SHMC_MUTANT_NO_LEVEL_COUNT
+#define SHMC_KEEP_NO_LEVEL_COUNT 0
+#else
+#define SHMC_KEEP_NO_LEVEL_COUNT 1
 #endif
 #ifdef SHMC_MUTANT_NO_LAMP
 #define SHMC_KEEP_NO_LAMP 0

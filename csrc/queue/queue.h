@@ -246,6 +246,8 @@ enum shmc_status shmc_queue_back_lane(struct shmc_queue *queue, unsigned lane);
 enum shmc_status shmc_step_open(struct shmc_queue *queue, uint64_t *first);
 /* Gives memory back, as far as `live` keys do not need it; whether there may be more of it. */
 bool shmc_steps_shrink(struct shmc_queue *queue, uint64_t live, uint64_t there);
+/* Gives back memory of the index, where nobody else has the queue (STEP7). */
+void shmc_levels_shrink(struct shmc_queue *queue);
 /* A scan's visit to a step that is not THERE. False: its word cannot be. */
 bool shmc_step_visit(struct shmc_queue *queue, uint64_t step);
 /* After damage: the words of steps as their memory is. */

@@ -14,6 +14,8 @@
  *   QSEAT3  a feeder stores a position only after the keys of all deltas before it were added, and
  *       only while it holds byte FEED. Its successor goes on from there: a delta may be added
  *       twice, and none is left out. After a shutdown, which ignores adds, no position holds.
+ *   QSEAT5  a worker takes its seat while it holds byte OPEN: nobody comes while it looks whether
+ *       it is alone.
  *
  * Ordering
  *   QSEAT4  adds ▸ release of position <-> acquire by the successor.
@@ -252,6 +254,7 @@ static enum shmc_status begin(struct shmc_queue *queue)
         shmc_store_racy(&queue->header->shutdown, 0);
         shmc_store_racy(&queue->header->keeper, 0);
         shmc_store_racy(&queue->header->missing, 1); /* the first to take a key scans */
+        shmc_levels_shrink(queue);
     }
     return SHMC_OK;
 }

@@ -7,8 +7,9 @@
  *
  *      GONE --own--> OWNED --memory, words--> THERE --all slots claimed, own--> OWNED --punch--> GONE
  *
- * A level of the index has memory before the first step whose entries stand in it is THERE, and
- * keeps it. The lowest step that is GONE is opened first, so that what is used stays close together.
+ * A level of the index has memory before the first step whose entries stand in it is THERE. It
+ * keeps it until a worker opens the queue alone. The lowest step that is GONE is opened first, so that
+ * what is used stays close together.
  *
  * Invariants
  *   STEP1  the word of a step changes by an exchange; OWNED names one worker, and only that one
@@ -26,6 +27,9 @@
  *   STEP6  a load from a hole is a page too much, or a fault that the guard survives where there is
  *          no memory. It happens to a worker that was stopped between the look at the step
  *          and the slot, and what it loads is zeros: no key, no life, no ticket.
+ *   STEP7  a level of the index loses its memory only while one worker has the queue: it opens it
+ *          (QSEAT5), and the kernel knows of no other one. A worker that dies meanwhile leaves the
+ *          rest to the next one that opens the queue alone.
  *
  * Progress: nobody waits for the owner of a step. Others open the next one.
  */
@@ -265,6 +269,42 @@ bool shmc_step_visit(struct shmc_queue *queue, uint64_t step)
     return true;
 }
 
+/* ---- the index --------------------------------------------------------------------------------- */
+
+/* How many levels the index needs for the steps that are used. */
+static uint64_t levels_needed(const struct shmc_queue *queue)
+{
+    uint64_t step = queue->slot_count / SHMC_QUEUE_STEP;
+
+    while (step > 0 && shmc_load_acquire(&queue->steps[step - 1].state) == STEP_GONE)
+        step--;
+    return step == 0 ? 1 : shmc_level_of(queue, (step - 1) * SHMC_QUEUE_STEP) + 1u;
+}
+
+static bool nobody_else(const struct shmc_queue *queue)
+{
+    for (uint64_t seat = 0; seat < queue->seat_count; seat++) {
+        if (seat != queue->seat_index && shmc_probe_byte(queue->lock_fd, seat) == SHMC_BUSY)
+            return false;
+    }
+    return true;
+}
+
+void shmc_levels_shrink(struct shmc_queue *queue)
+{
+    const int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    const struct shmc_queue_level *last = &queue->levels[queue->level_count - 1];
+    const uint64_t needed = levels_needed(queue);
+
+    if (queue->lent || needed >= queue->level_count ||
+        !SHMC_CHECKED(NO_LEVEL_ALONE, nobody_else(queue))) /* STEP7 */
+        return;
+    SHMC_UNLESS(NO_LEVEL_COUNT, (void)shmc_exchange(&queue->header->levels, needed));
+    shmc_store_racy(&queue->levels_seen, needed);
+    const uint64_t from = queue->levels[needed].offset;
+    (void)!fallocate(queue->seat_fd, mode, (off_t)from, (off_t)(last->offset + last->size - from));
+}
+
 /* ---- after damage ------------------------------------------------------------------------------ */
 
 /* The first step from this one on of which any byte has memory: the file system knows. */
@@ -292,16 +332,6 @@ static void rebuild_step(struct shmc_queue *queue, uint64_t step, bool has_memor
     } else {
         (void)shmc_cas(state, word, STEP_GONE);
     }
-}
-
-/* How many levels the index needs for the steps that are used. */
-static uint64_t levels_needed(const struct shmc_queue *queue)
-{
-    uint64_t step = queue->slot_count / SHMC_QUEUE_STEP;
-
-    while (step > 0 && shmc_load_acquire(&queue->steps[step - 1].state) == STEP_GONE)
-        step--;
-    return step == 0 ? 1 : shmc_level_of(queue, (step - 1) * SHMC_QUEUE_STEP) + 1u;
 }
 
 void shmc_steps_rebuild(struct shmc_queue *queue)

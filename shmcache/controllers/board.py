@@ -39,7 +39,7 @@ from contextlib import contextmanager
 
 from shmcache import _native
 from shmcache._native import ffi, lib
-from shmcache.controllers.places import LANES, PLACE, Mine, Seat
+from shmcache.controllers.places import LANES, PLACE, PROCESSES, RESOURCES, Mine, Seat
 from shmcache.errors import BusyError, LayoutMismatch, SegmentNotFound, UntrustedSegment
 from shmcache.memory.segments import Place
 
@@ -47,12 +47,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-MAGIC = 0x32_64_72_61_6F_62_73  # "sboard2"
-PLACES = 128
+MAGIC = 0x33_64_72_61_6F_62_73  # "sboard3"
+PLACES = PROCESSES
 ERRORS = 1024
 
 _NAMES, _NAME = 4096, 256  # of resources
-_ERRORS = _NAMES + 16 * _NAME  # each: its digest, count, last time
+_ERRORS = _NAMES + RESOURCES * _NAME  # each: its digest, count, last time
 _PLACES = _ERRORS + ERRORS * 32
 SIZE = _PLACES + PLACES * PLACE
 
@@ -156,7 +156,7 @@ class Board:
     # ---- places ----------------------------------------------------------------------------------
 
     def take_place(self, concurrency: int) -> Mine:
-        """A place that nobody holds, once. BusyError if there are 128 processes."""
+        """A place that nobody holds, once. BusyError if there are too many processes."""
         if concurrency > LANES:
             raise ValueError(f"a process works on {LANES} keys at a time at most")
         for clean in (True, False):
@@ -208,26 +208,31 @@ class Board:
     # ---- resources, errors -----------------------------------------------------------------------
 
     def resource(self, name: str) -> int:
-        """The number of a resource, the same in all processes. ValueError for the 17th."""
+        """The number of a resource, the same in all processes. ValueError if there are too many."""
         found = self._resources.get(name)
         if found is not None:
             return found
         with self._updating():
-            for number in range(16):
+            for number in range(RESOURCES):
                 at = _NAMES + number * _NAME
                 if not self.words[at // 8]:
                     self.set_text(at, _NAME, name)
                 if self.text(at, _NAME) == name:
                     self._resources[name] = number
                     return number
-        raise ValueError(f"a controller reads what it wrote of 16 resources at most: {name}")
+        raise ValueError(
+            f"a controller writes at most {RESOURCES:,} resources, not {name!r} as well"
+        )
 
     def resources(self, known: list[str]) -> list[str]:
         """The names of all resources, by number: `known` ones, and what was added since."""
-        at = _NAMES + len(known) * _NAME
-        if len(known) == 16 or not self.words[at // 8]:
-            return known
-        return self.resources([*known, self.text(at, _NAME)])
+        more = []
+        for number in range(len(known), RESOURCES):
+            at = _NAMES + number * _NAME
+            if not self.words[at // 8]:
+                break
+            more.append(self.text(at, _NAME))
+        return [*known, *more] if more else known
 
     def happened(self, error: int, forget_seconds: float) -> int:
         """Counts an error; how often it has happened since it last rested so long.

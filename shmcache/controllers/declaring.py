@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from shmcache.controllers.places import LANES
+from shmcache.controllers.places import LANES, PROCESSES
 from shmcache.controllers.predicates import Predicate
 from shmcache.controllers.sources import (
     Mapper,
@@ -71,8 +71,11 @@ class Controller:
             raise ValueError(
                 f"a controller's name has letters a-z, digits, '.' or '-': not {name!r}"
             )
-        if processes < 1 or not 1 <= concurrency <= LANES:
-            raise ValueError(f"at least one process, and 1 to {LANES} keys at a time in each")
+        if not 1 <= processes <= PROCESSES or not 1 <= concurrency <= LANES:
+            raise ValueError(
+                f"1 to {PROCESSES} processes, and 1 to {LANES} keys at a time in each: "
+                f"not {processes!r} and {concurrency!r}"
+            )
         self.asynchronous = is_coroutine_function(function)
         check_callable(function, f"the reconcile of {name}")
         if recover is not None:
@@ -114,7 +117,7 @@ class Controller:
 
     def queue(self, cache: Cache) -> WorkQueue:
         """Its work queue, shared by all its processes: to add keys, or to look at its stats()."""
-        return cache.queue(self.name, rate=None, keep=True)
+        return cache.queue(self.name, rate=None, keep=True, workers=2 * PROCESSES)
 
     def numbers(self, cache: Cache | str) -> Numbers:
         """The counts of all processes: see Numbers, and its text() for Prometheus."""

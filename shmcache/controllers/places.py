@@ -13,8 +13,13 @@ if TYPE_CHECKING:
     from shmcache.controllers.board import Board
 
 LANES, _LANE = 64, 512
+PROCESSES = 128
 BUCKETS = 1024
-RESOURCES = 16
+RESOURCES = 1024
+"""That feed a controller, or that it writes."""
+_OFTEN, _RARE_BUCKETS = 16, 64
+"""Each of the first resources has all buckets. The others, which few controllers have, have fewer:
+their keys wait for more of each other's versions."""
 DELETIONS, _DELETION = 512, 512
 MAX = (1 << 64) - 1
 EXPIRE = 300.0
@@ -24,7 +29,8 @@ _COUNTS = 64  # behind pid, concurrency, deletions ever used
 _LANES = 4096
 _STAMPS = _LANES + LANES * _LANE  # by bucket: when it deleted something
 _VERSIONS = _STAMPS + BUCKETS * 8  # by resource and bucket: when, version
-_DELETIONS = _VERSIONS + RESOURCES * BUCKETS * 16
+_RARE = _VERSIONS + _OFTEN * BUCKETS * 16
+_DELETIONS = _RARE + (RESOURCES - _OFTEN) * _RARE_BUCKETS * 16
 PLACE = _DELETIONS + DELETIONS * _DELETION
 
 # A lane: since when (0: it is in no key), the key's digest, the key.
@@ -129,7 +135,10 @@ class Seat:
         return self.board.words[at], self.board.words[at + 1]
 
     def _version(self, bucket: int, resource: int) -> int:
-        return self._at + (_VERSIONS + (resource * BUCKETS + bucket % BUCKETS) * 16) // 8
+        if resource < _OFTEN:
+            return self._at + (_VERSIONS + (resource * BUCKETS + bucket % BUCKETS) * 16) // 8
+        row = (resource - _OFTEN) * _RARE_BUCKETS + bucket % _RARE_BUCKETS
+        return self._at + (_RARE + row * 16) // 8
 
     def deleted_at(self, bucket: int) -> int:
         """When something was deleted last in this bucket; 0 if nothing was."""

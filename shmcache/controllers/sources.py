@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shmcache.controllers.places import digest
+from shmcache.controllers.places import RESOURCES, digest
 from shmcache.controllers.predicates import Predicate
 from shmcache.handlers.callables import check_plain, refuse_awaitable
 from shmcache.handlers.tombstone import Tombstone
@@ -124,6 +124,9 @@ class Sources:
         self.predicates = predicates
         self.owns = owns
         self.watches = watches
+        if len(self.resources) > RESOURCES:
+            count = len(self.resources)
+            raise ValueError(f"at most {RESOURCES:,} resources feed a controller, not {count:,}")
         self._index, self._shards = shard or (0, 1)
         self._everything: list[_Everything] = []
 

@@ -1,5 +1,5 @@
 # ruff: noqa: T201 -- a command prints
-"""Model-check the pin, wake, queue, grow and linger protocols on x86-TSO with spin.
+"""Model-check the pin, wake, queue, grow, levels and linger protocols on x86-TSO with spin.
 
 A true model must be explored to the end without an error, every statement of it reached; a
 mutant must break the invariant that is named with it. Prints one line per variant; exits 0 if
@@ -35,6 +35,8 @@ LOST_WAKE = "W7_no_wake_is_lost"
 TWO = "Q2_one_worker"
 UNSEEN = "Q3_last_data_is_seen"
 HOLED = "GROW2_a_slot_is_one_workers"
+HOLE = "LEVEL1_no_entry_in_a_hole"
+LOST_KEY = "LEVEL2_a_key_is_found"
 OVER = "J2_no_ticket_is_slept_over"
 
 
@@ -158,6 +160,12 @@ VARIANTS = (
     Variant("grow", "NO_WORD_CHECK", "-DNO_WORD_CHECK", HOLED),
     Variant("grow", "NO_STEP_CLAIM", "-DNO_STEP_CLAIM", HOLED),
     Variant("grow", "NO_HEIR", "-DNO_HEIR", HOLED),
+    Variant("levels", "2 workers", ""),
+    Variant("levels", "2 workers, 3 turns", "-DTURNS=3"),
+    Variant("levels", "NO_OPEN", "-DNO_OPEN", HOLE),
+    Variant("levels", "NO_ALONE", "-DNO_ALONE", LOST_KEY),
+    Variant("levels", "NO_NEED", "-DNO_NEED", LOST_KEY),
+    Variant("levels", "NO_COUNT", "-DNO_COUNT", HOLE),
     Variant("linger", "2 adders, RESERVE", f"{LINGER} -DRESERVE=LAST"),
     Variant("linger", "1 adder, SPIN, RESERVE", f"{LINGER} {ONE_TICKET}"),
     Variant("linger", "1 adder, KILL", f"{LINGER} -DTICKETS=1 -DSPIN=FIRST -DRESERVE=FIRST -DKILL"),

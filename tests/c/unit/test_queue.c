@@ -902,7 +902,7 @@ static void test_memory_is_given_back(void)
     uint64_t index = 0;
     for (unsigned level = 1; level < queue->level_count; level++)
         index += queue->levels[level].size;
-    CHECK(file_memory(&pool) <= small + index);
+    CHECK(file_memory(&pool) <= small + index); /* which the next one to open it alone gives back */
     CHECK_EQUAL(SHMC_NOT_FOUND, shmc_queue_done(queue, place.slot, version));
     add_crowd(queue, 0, 2000);
     CHECK(KEY_VERSION(shmc_load_racy(&queue->slots[place.slot].word)) > version);

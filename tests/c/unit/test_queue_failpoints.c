@@ -8,12 +8,14 @@
  * joins the queue, works, and dies by SIGKILL at the n-th of them, for every n; it counts its
  * returned calls outside the file, and that count determines what the queue must hold.
  *
- * Another child makes the queue grow and shrink, and dies at each of those stores.
+ * Another child makes the queue grow and shrink, and dies at each of those stores. A third one opens
+ * a queue whose index is larger than its keys need.
  *
  * A sleeper may wake by itself at each of its ringer's stores, and a delayed key may come at each
  * of the stores of a worker that goes to sleep.
  */
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "queue_fixture.h"
@@ -623,6 +625,100 @@ static void test_no_key_goes_with_a_rebuild(void)
     }
 }
 
+/* ---- the index --------------------------------------------------------------------------------- */
+
+/* A queue that has been large, and has given its slots back: only its index is large yet. */
+static struct shmc_queue *grown(void)
+{
+    struct shmc_taken taken;
+
+    pool_create_small(&pool, GROWN, SLOTS, 4);
+    size = pool.file.file_size;
+    struct shmc_queue *queue = pool_join(&pool);
+    queue->keep = SLOTS;
+    other = queue;
+    other_adds_many_keys();
+    while (shmc_queue_take(queue, 0, &taken) == SHMC_OK)
+        CHECK_EQUAL(SHMC_OK, shmc_queue_done(queue, taken.slot, taken.version));
+    shmc_queue_scan(queue, shmc_monotonic_ns());
+    CHECK(!shmc_slot_there(queue, SLOTS));
+    CHECK_EQUAL(2, shmc_load_racy(&queue->header->levels));
+    return queue;
+}
+
+static bool die_opening(uint64_t number)
+{
+    int status = 0;
+    const pid_t child = fork();
+
+    CHECK(child >= 0);
+    if (child == 0) {
+        left_to_live = number;
+        (void)pool_join(&pool);
+        _exit(0);
+    }
+    CHECK_EQUAL(child, waitpid(child, &status, 0));
+    return WIFEXITED(status);
+}
+
+static uint64_t memory(void)
+{
+    struct stat file;
+
+    CHECK_EQUAL(0, fstat(pool.file.fd, &file));
+    return (uint64_t)file.st_blocks * 512;
+}
+
+/* STEP7: the next worker that opens the queue alone gives the memory back, and it comes again with
+ * the keys that need it. */
+static void test_deaths_while_the_index_gives_memory_back(void)
+{
+    uint64_t number = 1;
+
+    pool_leave(grown());
+    uint8_t *before = malloc(size);
+    CHECK(before != NULL);
+    memcpy(before, pool.file.base, size);
+    for (bool over = false; !over; number++) {
+        memcpy(pool.file.base, before, size); /* from now on no part of it is a hole */
+        const uint64_t full = memory();
+        over = die_opening(number);
+        struct shmc_queue *queue = other = pool_join(&pool);
+        CHECK_EQUAL(1, shmc_load_racy(&queue->header->levels));
+        CHECK(memory() <= full - queue->levels[1].size);
+        other_adds_many_keys();
+        CHECK_EQUAL(2, shmc_load_racy(&queue->header->levels));
+        pool_check(queue);
+        pool_leave(queue);
+    }
+    CHECK(number > 5);
+    pool_destroy(&pool);
+    free(before);
+}
+
+/* STEP7: a worker whose seat was overwritten has the queue still, and may add keys at any time. */
+static void test_no_entry_goes_while_another_worker_lives(void)
+{
+    meanwhile = other_adds_many_keys;
+    for (uint64_t number = 1;; number++) {
+        struct shmc_queue *queue = grown();
+        shmc_store_racy(&queue->seat->in_use, 0);
+        until_meanwhile = number;
+        struct shmc_queue *second = pool_join(&pool);
+        const bool over = until_meanwhile != 0;
+        until_meanwhile = 0;
+        if (over)
+            other_adds_many_keys();
+        CHECK_EQUAL(GROWN, shmc_queue_length(queue));
+        pool_check(queue);
+        pool_leave(second);
+        pool_leave(queue);
+        pool_destroy(&pool);
+        if (over)
+            break;
+    }
+}
+
 int main(void)
 {
     uint64_t number = 1;
@@ -660,6 +756,8 @@ int main(void)
     test_no_key_goes_with_its_step();
     test_no_key_goes_with_a_worker_that_leaves();
     test_no_key_goes_with_a_rebuild();
+    test_deaths_while_the_index_gives_memory_back();
+    test_no_entry_goes_while_another_worker_lives();
     munmap(returned, 4096);
     return 0;
 }

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import shmcache
+from shmcache._native import lib
 from shmcache.controllers import numbers, places, predicates, reports
 from shmcache.controllers.board import Board
 from shmcache.controllers.numbers import Numbers
@@ -238,13 +239,15 @@ def test_a_controller_that_cannot_be_sent_is_a_clear_error() -> None:
         {"name": "a/b"},
         {"name": "a@b"},
         {"processes": 0},
+        {"processes": 129},
         {"concurrency": 0},
         {"concurrency": 65},
         {"shard": (3, 3)},
+        {"owns": [f"things-{number}" for number in range(1024)]},
     ],
 )
 def test_wrong_declarations_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"name|at least|shard"):
+    with pytest.raises(ValueError, match=r"name|to 128 processes|shard|at most 1,024 resources"):
         shmcache.controller("pods", **given)(lambda _key, _cache: None)
 
 
@@ -325,13 +328,29 @@ def test_resources_have_the_same_numbers_for_all(place: Place) -> None:
     one, other = Board(place, "c"), Board(place, "c")
     assert [one.resource("pods"), other.resource("nodes"), other.resource("pods")] == [0, 1, 0]
     assert ["pods", "nodes"] == one.resources([]) == other.resources(["pods"])
-    for number in range(14):
+    for number in range(places.RESOURCES - 2):
         one.resource(f"more-{number}")
-    assert len(other.resources([])) == 16
-    with pytest.raises(ValueError, match="16 resources at most"):
+    assert len(other.resources([])) == places.RESOURCES == lib.SHMC_QUEUE_RESOURCES_MAX
+    with pytest.raises(ValueError, match=r"at most 1,024 resources, not 'too-many'"):
         one.resource("too-many")
     one.close()
     other.close()
+
+
+def test_versions_of_every_resource_are_apart(place: Place) -> None:
+    """Those of the last one lie before the first deletion."""
+    board = Board(place, "c")
+    mine = board.take_place(1)
+    assert mine.deleted(3, 0, "prod/web", "u") is None
+    numbers = [0, 1, 15, 16, 17, places.RESOURCES - 1]
+    for number in numbers:
+        for bucket in (0, places.BUCKETS - 1):
+            mine.wrote(bucket, number, 1000 * number + bucket + 1)
+    for number in numbers:
+        for bucket in (0, places.BUCKETS - 1):
+            assert mine.written(bucket, number)[1] == 1000 * number + bucket + 1
+    assert [one.key for one in mine.deletions()] == ["prod/web"]
+    board.close()
 
 
 def test_deletions_are_never_overwritten_unseen(place: Place) -> None:

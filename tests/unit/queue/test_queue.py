@@ -4,6 +4,7 @@ is neither lost nor handed out twice (G28); as client-go's tests of its work que
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -691,6 +692,35 @@ def test_keys_beyond_the_tickets_of_a_lane_are_all_handed_out(
     while tended(queue) > 65_536:
         assert time.monotonic() < deadline, "memory is not given back"
         time.sleep(0.05)
+
+
+def memory_of(name: str) -> int:
+    place = Place(name)
+    (file,) = queue_files(place)
+    return os.stat(place.location.file(file)).st_blocks * 512
+
+
+def test_the_next_to_open_it_alone_gives_the_memory_of_the_index_back(name: str) -> None:
+    """STEP7: others that are there, or come later, find every key all the same."""
+    place, count = Place(name), 140_000
+    first = WorkQueue(place, "large")
+    first.add_many([f"ns/{number}" for number in range(count)])
+    while (key := first.get(timeout=0)) is not None:
+        first.done(key)
+    deadline = time.monotonic() + LONG
+    while tended(first) > 65_536:
+        assert time.monotonic() < deadline, "memory is not given back"
+        time.sleep(0.05)
+    first.add("stays")
+    large = memory_of(name)
+    with WorkQueue(place, "large"):
+        assert memory_of(name) >= large  # it was not alone
+    first.close()
+    with WorkQueue(place, "large") as alone:
+        assert large - memory_of(name) >= 4 << 20
+        alone.add_many([f"ns/{number}" for number in range(count)])
+        with WorkQueue(place, "large") as other:
+            assert {f"ns/{number}" for number in range(count)} | {"stays"} == set(take_all(other))
 
 
 def test_delayed_keys_do_not_hold_up_others(queue_of_any_size: WorkQueue) -> None:

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from shmcache.writer.staging import Staged
     from shmcache.writer.writer import Writer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "BusyError",

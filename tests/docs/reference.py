@@ -50,6 +50,7 @@ MODULES = {
     "shmcache.integrations.frames": ["total", "ColumnFrame", "GroupBy", "LiveGroups"],
     "shmcache.integrations.gunicorn": ["hooks"],
     "shmcache.integrations.asgi": ["lifespan", "WithCache"],
+    "shmcache.integrations.telemetry": ["observe", "traced"],
     "shmcache.metrics": ["Collector", "wsgi_app", "asgi_app"],
     "shmcache.queue.workqueue": ["WorkQueue"],
     "shmcache.controllers.predicates": None,

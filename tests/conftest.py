@@ -5,6 +5,7 @@ Random tests take their seed from SEED= and print it. Where CI=true, a skipped t
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import random
@@ -64,6 +65,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if left:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
         print(f"\nFAILED: left behind in /dev/shm: {', '.join(left)}")  # noqa: T201
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _leaks_fail_their_own_file() -> Iterator[None]:
+    """Resources that a file leaves open are reported at its last test, not in an unrelated one."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture

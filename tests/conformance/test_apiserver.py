@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import signal
+import socket
+import ssl
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from asking import PATIENCE, Stream, ask
 
 from shmcache.protocol.failures import Failure
@@ -162,3 +168,46 @@ def test_waiting_for_watches_has_an_end(server: ApiServer) -> None:
     server.wait_for_watches(0)
     with pytest.raises(TimeoutError, match="0 watches are open, not 1"):
         server.wait_for_watches(1, seconds=0.01)
+
+
+BIG = "x" * (1 << 20)
+
+
+def tls_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    return context
+
+
+def request(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize("secured", [False, True])
+def test_a_stopped_server_leaves_no_socket_to_the_collector(secured: bool) -> None:
+    """APISERVER1, with a client that is silent, one that reads nothing, one that only connects."""
+    with warnings.catch_warnings(record=True) as caught, contextlib.ExitStack() as clients:
+        warnings.simplefilter("always")
+        server = ApiServer(seed=1, tls=tls_context() if secured else None).start()
+        for number in range(8):
+            server.create("pods", pod(f"big-{number}", note=BIG))
+
+        at = ("127.0.0.1", server.port)
+
+        def connected() -> socket.socket:
+            return clients.enter_context(socket.create_connection(at))
+
+        trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        for asked in (f"{PODS}?watch=1&resourceVersion={server.version}", PODS, PODS):
+            sock = connected()
+            if secured:
+                sock = clients.enter_context(trusting.wrap_socket(sock))
+            sock.sendall(request(asked))
+        server.wait_for_watches()
+        silent = [connected() for _ in range(5)]
+        server.stop()
+        del server
+        gc.collect()
+    assert silent
+    assert not [str(one.message) for one in caught if one.category is ResourceWarning]

@@ -1,9 +1,16 @@
-"""The server's thread: an event loop that listens, and wakes watches when something was written."""
+"""The server's thread: an event loop that listens, and wakes watches when something was written.
+
+APISERVER1: each accepted socket is known until it is closed, so that stop() leaves none to the
+garbage collector: neither one in its TLS handshake, nor one whose client does not read.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
+import errno
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Coroutine
@@ -19,8 +26,10 @@ from shmcache.testing.apiserver.wire import reset
 
 LOG_MAX = 10_000
 START_SECONDS = 30.0
-ON_THE_WAY = 10
-"""Turns of the loop that a connection takes, at most, from the listener to _accept()."""
+BACKLOG = 100
+PAUSE_SECONDS = 0.1
+"""Before accept() is tried again in a process that has no descriptor left."""
+FULL = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 BUFFERED = 1 << 20
 """So many bytes wait for a slow client in this process; the kernel has its own."""
 
@@ -54,9 +63,12 @@ class ServerLoop:
         self._faults = faults
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="apiserver", daemon=True)
-        self._listener: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
         self._connections: set[asyncio.Task[None]] = set()
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._open: dict[socket.socket, asyncio.StreamWriter | None] = {}
+        """Without a writer during the TLS handshake."""
+        self._accepted: set[socket.socket] = set()
+        """Those among them whose task has not begun, and which no transport closes yet."""
         self._dirty: set[str] = set()
         api.store.subscribe(self._written)
 
@@ -116,7 +128,7 @@ class ServerLoop:
 
     async def abort(self, then: Callable[[], None] | None = None) -> None:
         """Resets every connection, and calls `then` before anything else can happen."""
-        for writer in self._writers:
+        for writer in self._writers():
             reset(writer)
         if then is not None:
             then()
@@ -127,52 +139,86 @@ class ServerLoop:
         self._loop.run_forever()
 
     async def _listen(self) -> None:
-        host, port = self.address
-        self._listener = await asyncio.start_server(self._accept, host, port, ssl=self.tls)
-        self.address = self._listener.sockets[0].getsockname()[:2]
+        family = socket.AF_INET6 if ":" in self.address[0] else socket.AF_INET
+        self._listener = socket.create_server(self.address, family=family, backlog=BACKLOG)
+        self._listener.setblocking(False)
+        self.address = self._listener.getsockname()[:2]
+        self._loop.add_reader(self._listener, self._accept, self._listener)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._listener is None:  # it closed while this connection was on its way here
-            writer.transport.abort()
-            return
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        self._writers.add(writer)
-        writer.transport.set_write_buffer_limits(high=BUFFERED)
+    def _accept(self, listener: socket.socket) -> None:
+        """Called when a client waits; a cancelled sock_accept() could lose the client's socket."""
         try:
-            await ClientConnection(self, reader, writer).serve()
-        except asyncio.CancelledError:
-            pass
-        finally:
-            self._connections.discard(task)
-            self._writers.discard(writer)
+            client, _ = listener.accept()
+        except (BlockingIOError, ConnectionError):  # the client has gone already
+            return
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            self._loop.remove_reader(listener)
+            self._loop.call_later(PAUSE_SECONDS, self._accept_again, listener)
+            return
+        client.setblocking(False)
+        for closed in [sock for sock in self._open if sock.fileno() == -1]:
+            del self._open[closed]
+        self._open[client] = None
+        self._accepted.add(client)
+        task = self._loop.create_task(self._serve(client))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    def _accept_again(self, listener: socket.socket) -> None:
+        if listener is self._listener:
+            self._loop.add_reader(listener, self._accept, listener)
+
+    async def _serve(self, client: socket.socket) -> None:
+        self._accepted.discard(client)
+        reader = asyncio.StreamReader(loop=self._loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
+        try:
+            transport, _ = await self._loop.connect_accepted_socket(
+                lambda: protocol, client, ssl=self.tls
+            )
+        except OSError:  # the handshake failed, which the client sees
+            return
+        writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
+        self._open[client] = writer
+        transport.set_write_buffer_limits(high=BUFFERED)
+        await ClientConnection(self, reader, writer).serve()
+
+    def _writers(self) -> list[asyncio.StreamWriter]:
+        return [writer for writer in self._open.values() if writer is not None]
 
     async def _close(self) -> None:
         if self._listener is not None:
+            self._loop.remove_reader(self._listener)
             self._listener.close()
             self._listener = None
-        for writer in self._writers:
+        for writer in self._writers():
             if self.tls is None:
                 writer.close()
-            else:  # the end of TLS would wait for a client that is idle, beyond the loop's life
+            else:  # the end of TLS would wait for a client that is idle
                 writer.transport.abort()
         await self._cancelled()
-        for _ in range(ON_THE_WAY):
-            await asyncio.sleep(0)
 
     async def _end(self) -> None:
-        writers = list(self._writers)
+        """Returns once every socket is closed (APISERVER1)."""
         await self._close()
-        for writer in writers:  # nobody sends or ends the rest any more
+        for writer in self._writers():  # the rest reaches nobody any more
             writer.transport.abort()
-        await asyncio.sleep(0)
+        for client in self._open:
+            if client.fileno() != -1:
+                with contextlib.suppress(OSError):  # the other side has closed it
+                    client.shutdown(socket.SHUT_RDWR)
+        while any(client.fileno() != -1 for client in self._open):
+            await asyncio.sleep(0)
 
     async def _cancelled(self) -> None:
         tasks = list(self._connections)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        while self._accepted:
+            self._accepted.pop().close()
 
     def _written(self, resource: str) -> None:
         """Called under the store's lock, in whichever thread wrote."""

@@ -156,6 +156,7 @@ class Where:
         cls,
         groups: tuple[tuple[tuple[str, ...], tuple[Test, ...]], ...],
         shard: tuple[int, int] | None = None,
+        hashes: tuple[str, tuple[tuple[int, int], ...]] | None = None,
     ) -> Where: ...
 
 @final

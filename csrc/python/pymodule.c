@@ -57,7 +57,8 @@
  *       # a key that is not a str is TypeError
  *
  *   class Where:                     # a selector, compiled; immutable to Python
- *       def __init__(self, groups: tuple[tuple[head, tests], ...], shard: tuple[int, int] | None)
+ *       def __init__(self, groups: tuple[tuple[head, tests], ...], shard: tuple[int, int] | None,
+ *                    hashes: tuple[member, tuple[tuple[first, last], ...]] | None)
  *           # head: tuple of keys that lead to a value; tests: tuple of (path, operator, values)
  *           #   about that: in, notin, exists, !, gt, lt of the label path[0]; =, != of the values
  *           #   that an index of the path (None: [*]) would hold

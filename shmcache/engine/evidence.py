@@ -53,7 +53,7 @@ class Evidence:
 
     def object_version(self, namespace: str, name: str) -> str | None:
         """The version of one object; None if the server has no such object in the plan."""
-        if not (self._plan.labels or self._plan.fields):
+        if not (self._plan.labels or self._plan.fields or self._plan.shard):
             return self.source.object_version(namespace, name)
         fields = ",".join(filter(None, [self._plan.fields, f"metadata.name={name}"]))
         key = f"{namespace}/{name}" if namespace else name

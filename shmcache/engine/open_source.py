@@ -82,6 +82,7 @@ class KubeOpener:
             metadata_only=metadata_only,
             managed_fields=plan.keep_managed_fields,
             list_silence=self._list_silence,
+            shard=plan.share,
         )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shmcache.protocol.selectors.shards import ShardSelector, parse_share
 from shmcache.settings import IndexSpec, Resource, parse_size
 from shmcache.writer.indexing import identity_of
 
@@ -39,6 +40,8 @@ class Plan:
     """Only these; each is listed and watched by itself. None: all, by one watch."""
     labels: str = ""
     fields: str = ""
+    shard: str = ""
+    """A part of the objects by hash: I/N, or a shardRange expression."""
     metadata_only: bool = False
     transform: Transform | str | None = None
     """A function, or "module:function"."""
@@ -95,6 +98,7 @@ class Plan:
                 "metadata_only": self.metadata_only,
                 "transform": _name_of(transform),
                 "transform_code": _code_of(transform),
+                "shard": None if self.share is None else str(self.share),
                 **self._of_etcd(),
             },
         )
@@ -103,6 +107,11 @@ class Plan:
         if not self.keys:
             return {}
         return {"keys": self.keys, "value": self.value, "revisions": self.revisions}
+
+    @property
+    def share(self) -> ShardSelector | None:
+        """The shard. InvalidSelector."""
+        return parse_share(self.shard) if self.shard else None
 
     @property
     def budget(self) -> int:

@@ -20,6 +20,7 @@ class ListOptions:
     allow_bookmarks: bool = False
     send_initial_events: bool | None = None
     timeout_seconds: int | None = None
+    shard_selector: str = ""
 
     def query(self) -> str:
         """As a client sends it."""
@@ -34,6 +35,7 @@ class ListOptions:
             "allowWatchBookmarks": "true" if self.allow_bookmarks else "",
             "sendInitialEvents": _flag(self.send_initial_events),
             "timeoutSeconds": "" if self.timeout_seconds is None else str(self.timeout_seconds),
+            "shardSelector": self.shard_selector,
         }
         return urlencode({name: value for name, value in pairs.items() if value})
 

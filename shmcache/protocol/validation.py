@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
+from shmcache.errors import InvalidSelector
 from shmcache.protocol import failures
 from shmcache.protocol.options import ListOptions
+from shmcache.protocol.selectors.shards import ShardSelector
 
 EXACT = "Exact"
 NOT_OLDER = "NotOlderThan"
@@ -57,7 +59,23 @@ def _read(query: Mapping[str, str]) -> ListOptions:
         allow_bookmarks=is_set(query.get("allowWatchBookmarks", "false")),
         send_initial_events=None if initial is None else is_set(initial),
         timeout_seconds=None if timeout is None else _number(timeout),
+        shard_selector=query.get("shardSelector", ""),
     )
+
+
+def shard_of(asked: ListOptions) -> ShardSelector | None:
+    """The shard selector of a request (R-AS-23); a Failure (400) if it is invalid."""
+    if not asked.shard_selector:
+        return None
+    try:
+        return ShardSelector.parse(asked.shard_selector)
+    except InvalidSelector as error:
+        raise failures.bad_request(f"invalid shardSelector: {error}") from error
+
+
+def shard_info(shard: ShardSelector) -> dict[str, str]:
+    """metadata.shardInfo of a list: it has the objects of this shard only."""
+    return {"selector": str(shard)}
 
 
 def is_set(text: str) -> bool:

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
+    from shmcache.protocol.selectors.shards import ShardSelector
     from shmcache.reader.resources import CachedResource
 
-    Shard = tuple[int, int]
+    Shard = tuple[int, int] | ShardSelector
     Asked = tuple[str | None, "Labels | None", "Fields | None", Shard | None]
     Group = tuple[tuple[str, ...], tuple[_hot.Test, ...]]
     Labels = str | LabelSelector | Mapping[str, str]
@@ -65,13 +66,19 @@ class Selection:
         self.prefix = None if self.namespace is None else self.namespace + "/"  # of the keys
         groups = (*_label_groups(labels), *_field_groups(fields))
         self.simple = not shard and sum(len(tests) for _, tests in groups) == 1
-        self.where = _hot.Where(groups, shard) if groups or shard else None
+        self.where = _where(groups, shard) if groups or shard else None
         self.sift = fields if fields and fields.sifts else None
 
     @property
     def selects(self) -> bool:
         """Whether it has requirements on objects."""
         return self.where is not None or self.sift is not None
+
+
+def _where(groups: tuple[Group, ...], shard: Shard | None) -> _hot.Where:
+    if shard is None or isinstance(shard, tuple):
+        return _hot.Where(groups, shard)
+    return _hot.Where(groups, hashes=shard.hashes)
 
 
 _compiled: dict[tuple[object, ...], Selection] = {}

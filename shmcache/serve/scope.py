@@ -18,6 +18,7 @@ from shmcache.protocol import accept, failures
 from shmcache.protocol.accept import Shape
 from shmcache.protocol.kinds import Kind
 from shmcache.protocol.selectors.labels import Requirement
+from shmcache.protocol.selectors.shards import ShardSelector
 from shmcache.reader.selectors import FieldSelector, LabelSelector, Selector
 
 FORM_HEADER = b"X-Shmcache-Form"
@@ -33,6 +34,7 @@ class Scope:
     """Only these; empty: all."""
     labels: str = ""
     fields: str = ""
+    shard: str = ""
     metadata_only: bool = False
     transform: str = ""
     """The name of the function that changed the objects before they were stored."""
@@ -47,6 +49,7 @@ class Scope:
             namespaces=tuple(settings.get("namespaces") or ()),
             labels=str(settings.get("labels") or ""),
             fields=str(settings.get("fields") or ""),
+            shard=str(settings.get("shard") or ""),
             metadata_only=bool(settings.get("metadata_only")),
             transform=str(settings.get("transform") or ""),
             managed_fields=bool(settings.get("managed_fields")),
@@ -62,6 +65,8 @@ class Scope:
             found.append(f"labels {self.labels}")
         if self.fields:
             found.append(f"fields {self.fields}")
+        if self.shard:
+            found.append(f"the shard {self.shard}")
         return " and ".join(found) or "everything"
 
     @property
@@ -119,9 +124,18 @@ class Scope:
                 raise failures.out_of_scope(kind.resource, kind.group, text)
         return labels or None, fields or None
 
+    def check_shard(self, kind: Kind, asked: ShardSelector | None) -> ShardSelector | None:
+        """A Failure (403) for objects of shards that are not cached; else what remains to check."""
+        if not self.shard:
+            return asked
+        cached = ShardSelector.parse(self.shard)
+        if asked is None or not asked.is_within(cached):
+            raise self._refusal(kind, f"not all requested {kind.key} are cached here")
+        return None if asked == cached else asked
+
     def missing(self, kind: Kind, name: str) -> failures.Failure:
         """For a key that is not cached: 404, or 403 if it may exist outside of the scope."""
-        if self.labels or self.fields:
+        if self.labels or self.fields or self.shard:
             return self._refusal(kind, f'{kind.key} "{name}" is not cached here, but may exist')
         return failures.not_found(kind.resource, kind.group, name)
 

@@ -2,24 +2,33 @@
 
 Lists come item by item while their body streams, watches as many events at a time as one read
 brings. Nothing is retried here, apart from one request after a 401 that new credentials answer.
+
+PORTION1  a source of one shard brings objects of that shard only, whatever its server does.
+PORTION2  its requests name the shard (`shardSelector`), which servers ignore that do not know it; a
+    server may know it today and not tomorrow, so the echo in metadata.shardInfo is never relied on.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 from shmcache._hot import Frames, ItemScanner
 from shmcache.protocol.items import Item, ListMeta
 from shmcache.protocol.options import ListOptions
+from shmcache.protocol.selectors.shards import UID, ShardSelector
 from shmcache.source import discovery
 from shmcache.source.base import SourceFailed
 from shmcache.source.client import JSON, ApiConnection, Client
 from shmcache.source.discovery import ApiResource
 from shmcache.source.failures import ended_early, garbage
+
+_log = logging.getLogger(__name__)
 
 LIST_SILENCE = 70.0
 """A server gives a list at most 60 seconds; after that it has forgotten us."""
@@ -49,6 +58,7 @@ class KubeSource:
         managed_fields: bool = False,
         list_silence: float = LIST_SILENCE,
         compress: bool = True,
+        shard: ShardSelector | None = None,
     ) -> None:
         self._client = Client(server)
         self._name = resource if isinstance(resource, str) else ""
@@ -60,6 +70,9 @@ class KubeSource:
         self._managed_fields = managed_fields
         self._list_silence = list_silence
         self._compress = compress
+        self._shard = shard
+        self.foreign = 0
+        """Objects of other shards that came in spite of the selector (PORTION2)."""
         self.behind = False
         self.bytes_received = 0
         """Of bodies, after decompression, since the source was made."""
@@ -128,7 +141,7 @@ class KubeSource:
             gzip=self._compress,
         ) as body:
             kind, version = self._of_items()
-            yield KubePage(self._counted(body), kind, version, self._path())
+            yield KubePage(self._counted(body), kind, version, self._path(), self._own)
 
     @contextmanager
     def watch(self, options: ListOptions, *, silence: float) -> Iterator[Iterator[list[Item]]]:
@@ -183,6 +196,8 @@ class KubeSource:
         gzip: bool,
         bounded: bool = False,
     ) -> Iterator[Iterator[bytes]]:
+        if self._shard is not None:
+            options = replace(options, shard_selector=str(self._shard))
         query = options.query()
         path = self._path() + (f"?{query}" if query else "")
         moment = self._client.server.documents.moment()
@@ -212,11 +227,27 @@ class KubeSource:
             self.bytes_received += len(data)
             yield data
 
+    def _own(self, items: list[Item]) -> list[Item]:
+        """Without the objects of other shards (PORTION1)."""
+        shard = self._shard
+        if shard is None:
+            return items
+        kept = [item for item in items if not item.key or _is_in(shard, item)]
+        if len(kept) < len(items):
+            if not self.foreign:
+                _log.warning(
+                    "%s: the server does not filter by shard: objects of other shards are dropped "
+                    "here, before they are decoded",
+                    self._path(),
+                )
+            self.foreign += len(items) - len(kept)
+        return kept
+
     def _events(self, body: Iterator[bytes]) -> Iterator[list[Item]]:
         frames = Frames()
         for data in body:
             self.bytes_received += len(data)
-            items = frames.feed(data)
+            items = self._own(frames.feed(data))
             self.behind = len(data) >= SMALL and self._client.waiting > 0
             yield items
         if frames.pending:
@@ -226,8 +257,16 @@ class KubeSource:
 class KubePage:
     """A base.ListStream: to be iterated once, to its end; then `meta` is known."""
 
-    def __init__(self, body: Iterator[bytes], kind: str, version: str, path: str) -> None:
+    def __init__(
+        self,
+        body: Iterator[bytes],
+        kind: str,
+        version: str,
+        path: str,
+        own: Callable[[list[Item]], list[Item]],
+    ) -> None:
         self._body = body
+        self._own = own
         self._scanner = ItemScanner(kind=kind, api_version=version)
         self._path = path
         self._meta: ListMeta | None = None
@@ -235,8 +274,8 @@ class KubePage:
     def __iter__(self) -> Iterator[list[Item]]:
         try:
             for data in self._body:
-                yield self._scanner.feed(data)
-            yield self._scanner.feed(b"")  # or what has kept it from going on
+                yield self._own(self._scanner.feed(data))
+            yield self._own(self._scanner.feed(b""))  # or what has kept it from going on
             self._meta = self._ended()
         except ValueError as error:
             raise garbage(f"GET {self._path}", f"no list: {error}") from error
@@ -265,6 +304,13 @@ def _meta_of(found: Any) -> ListMeta:
         kind=found.get("kind"),
         api_version=found.get("apiVersion"),
     )
+
+
+def _is_in(shard: ShardSelector, item: Item) -> bool:
+    """Whether an object that has not been decoded is of the shard."""
+    if shard.field == UID:
+        return shard.has(item.uid)
+    return shard.has(item.key.partition("/")[0] if "/" in item.key else None)
 
 
 def _is_segment(name: str) -> bool:

@@ -4,7 +4,7 @@
  *   groups   head (keys that lead to a word)  -->  tests of the value there
  *            ("metadata", "labels")                ("app",) in {"web"}, ...
  *            ("spec", "nodeName")                  () = "node-7"
- *   shard    hash of metadata.uid in a range
+ *   hashes   hash of metadata.uid, or of another text of the metadata, in one of several ranges
  *
  * All objects of a chunk go through one step before the next begins: the data for the next step
  * is prefetched while this one runs. Two things make a step cheap:
@@ -55,14 +55,18 @@ struct group {
     bool answers[REMEMBERED];
 };
 
+struct range {
+    uint64_t first, last;
+};
+
 struct shmc_pywhere {
     PyObject_HEAD
     PyObject *source; /* owns the texts */
     struct group *groups;
     size_t group_count;
-    bool sharded;
-    uint64_t first, last;
-    struct head uid[2]; /* "metadata", "uid" */
+    size_t range_count; /* 0: every hash */
+    struct range *ranges;
+    struct head hashed[2]; /* "metadata", "uid" or "namespace" */
     uint64_t instance, generation; /* of the remembered results */
     bool doubtful; /* results were read while their generation was being revoked */
 };
@@ -323,27 +327,34 @@ static void remember_for(struct shmc_pywhere *where, const shmc_pyroot *root)
             memset(group->head[k].places, 0, sizeof group->head[k].places);
     }
     if (moved) {
-        memset(where->uid[0].places, 0, sizeof where->uid[0].places);
-        memset(where->uid[1].places, 0, sizeof where->uid[1].places);
+        memset(where->hashed[0].places, 0, sizeof where->hashed[0].places);
+        memset(where->hashed[1].places, 0, sizeof where->hashed[1].places);
     }
     where->instance = root->instance;
     where->generation = root->at.generation;
     where->doubtful = false;
 }
 
-static void ask_shard(struct shmc_pywhere *where, const struct shmc_span *span,
-                      const struct shmc_entry *entries, unsigned column, size_t count, bool *pass)
+static bool in_ranges(const struct shmc_pywhere *where, uint64_t hash)
+{
+    for (size_t i = 0; i < where->range_count; i++) {
+        if (hash >= where->ranges[i].first && hash <= where->ranges[i].last)
+            return true;
+    }
+    return false;
+}
+
+static void ask_hash(struct shmc_pywhere *where, const struct shmc_span *span,
+                     const struct shmc_entry *entries, unsigned column, size_t count, bool *pass)
 {
     shmc_word words[SHMC_CHUNK];
 
     for (size_t i = 0; i < count; i++)
         words[i] = entries[i].words[column];
-    follow(span, where->uid, 2, words, count);
+    follow(span, where->hashed, 2, words, count);
     ask_ahead(span, words, count);
-    for (size_t i = 0; i < count; i++) {
-        const uint64_t hash = shmc_shard_hash(span, words[i]);
-        pass[i] = pass[i] && hash >= where->first && hash <= where->last;
-    }
+    for (size_t i = 0; i < count; i++)
+        pass[i] = pass[i] && in_ranges(where, shmc_shard_hash(span, words[i]));
 }
 
 size_t shmc_pywhere_keep(PyObject *object, const shmc_pyroot *root, struct shmc_entry *entries,
@@ -357,8 +368,8 @@ size_t shmc_pywhere_keep(PyObject *object, const shmc_pyroot *root, struct shmc_
     assert(count <= SHMC_CHUNK);
     memset(pass, true, sizeof pass);
     remember_for(where, root);
-    if (where->sharded)
-        ask_shard(where, span, entries, column, count, pass);
+    if (where->range_count > 0)
+        ask_hash(where, span, entries, column, count, pass);
     for (size_t g = 0; g < where->group_count; g++) {
         struct group *group = &where->groups[g];
         shmc_word words[SHMC_CHUNK];
@@ -494,23 +505,82 @@ static int to_groups(struct shmc_pywhere *where, PyObject *groups)
     return 0;
 }
 
+static int to_range(PyObject *item, struct range *range)
+{
+    if (!PyTuple_Check(item) ||
+        !PyArg_ParseTuple(item, "O&O&;a range of hashes must be (first, last)", shmc_pyuint64,
+                          &range->first, shmc_pyuint64, &range->last)) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_TypeError, "a range of hashes must be (first, last)");
+        return -1;
+    }
+    return 0;
+}
+
+static int make_ranges(struct shmc_pywhere *where, const char *member, Py_ssize_t count)
+{
+    where->hashed[0].key = (struct text){(const uint8_t *)"metadata", 8};
+    where->hashed[1].key = (struct text){(const uint8_t *)member, strlen(member)};
+    where->ranges = PyMem_Calloc((size_t)count, sizeof *where->ranges);
+    if (where->ranges != NULL)
+        return 0;
+    PyErr_NoMemory();
+    return -1;
+}
+
+static int to_shard(struct shmc_pywhere *where, PyObject *shard)
+{
+    if (make_ranges(where, "uid", 1) < 0)
+        return -1;
+    where->range_count = 1;
+    return shmc_pyshard_range(shard, &where->ranges->first, &where->ranges->last);
+}
+
+/* (member of the metadata, ((first, last), ...)); the text of the member lives in its tuple. */
+static int to_hashes(struct shmc_pywhere *where, PyObject *hashes)
+{
+    const char *member;
+    PyObject *ranges;
+
+    if (!PyTuple_Check(hashes)) {
+        PyErr_SetString(PyExc_TypeError, "hashes must be a tuple (member, ranges)");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(hashes, "sO!;hashes must be (member, ranges)", &member, &PyTuple_Type,
+                          &ranges))
+        return -1;
+    if (PyTuple_GET_SIZE(ranges) == 0) {
+        PyErr_SetString(PyExc_ValueError, "hashes need at least one range");
+        return -1;
+    }
+    if (make_ranges(where, member, PyTuple_GET_SIZE(ranges)) < 0)
+        return -1;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ranges); i++, where->range_count++) {
+        if (to_range(PyTuple_GET_ITEM(ranges, i), &where->ranges[i]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static PyObject *where_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"groups", "shard", NULL};
-    PyObject *groups, *shard = Py_None;
+    static char *names[] = {"groups", "shard", "hashes", NULL};
+    PyObject *groups, *shard = Py_None, *hashes = Py_None;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|O:Where", names, &PyTuple_Type, &groups,
-                                     &shard))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OO:Where", names, &PyTuple_Type, &groups,
+                                     &shard, &hashes))
         return NULL;
+    if (shard != Py_None && hashes != Py_None) {
+        PyErr_SetString(PyExc_TypeError, "a shard is a range of hashes: give one of them");
+        return NULL;
+    }
     struct shmc_pywhere *where = (struct shmc_pywhere *)type->tp_alloc(type, 0);
     if (where == NULL)
         return NULL;
-    where->source = Py_NewRef(groups);
-    where->uid[0].key = (struct text){(const uint8_t *)"metadata", 8};
-    where->uid[1].key = (struct text){(const uint8_t *)"uid", 3};
-    where->sharded = shard != Py_None;
-    if (to_groups(where, groups) < 0 ||
-        shmc_pyshard_range(shard, &where->first, &where->last) < 0)
+    where->source = PyTuple_Pack(2, groups, hashes);
+    if (where->source == NULL || to_groups(where, groups) < 0 ||
+        (shard != Py_None && to_shard(where, shard) < 0) ||
+        (hashes != Py_None && to_hashes(where, hashes) < 0))
         Py_CLEAR(where);
     return (PyObject *)where;
 }
@@ -534,6 +604,7 @@ static void where_dealloc(PyObject *object)
         PyMem_Free(group->head);
     }
     PyMem_Free(where->groups);
+    PyMem_Free(where->ranges);
     Py_XDECREF(where->source);
     Py_TYPE(object)->tp_free(object);
 }
@@ -541,7 +612,7 @@ static void where_dealloc(PyObject *object)
 PyTypeObject shmc_pywhere_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "shmcache._hot.Where",
-    .tp_doc = PyDoc_STR("Where(groups, shard=None): a filter for the objects of a scan."),
+    .tp_doc = PyDoc_STR("Where(groups, shard=None, hashes=None): a filter for the objects of a scan."),
     .tp_basicsize = sizeof(struct shmc_pywhere),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = where_new,

@@ -43,6 +43,7 @@ _MEMORY = ("arena_max", "ring_slots", "ring_bytes", "garbage_max", "seats", "mod
 _RESOURCE = {
     "selector": "labels",
     "field_selector": "fields",
+    "shard": "shard",
     "transform": "transform",
     "max_bytes": "max_bytes",
     "metadata_only": "metadata_only",
@@ -53,8 +54,8 @@ _RESOURCE = {
 
 EPILOG = """\
 Flags replace environment variables (SHMCACHE_NAME, SHMCACHE_ARENA_MAX, ...), which replace the
-configuration file; docs/configuration.md describes every key. -l, --field-selector, --transform,
---metadata-only and --max-bytes apply to the resources on the command line.
+configuration file; docs/configuration.md describes every key. -l, --field-selector, --shard,
+--transform, --metadata-only and --max-bytes apply to the resources on the command line.
 
   shmcache run pods deployments.apps --index pods:node=spec.nodeName
   shmcache run pods --context staging --context production
@@ -109,6 +110,11 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("-l", "--selector", metavar="SELECTOR", help="label selector")
     group.add_argument("--field-selector", metavar="SELECTOR", help="field selector")
+    group.add_argument(
+        "--shard",
+        metavar="I/N",
+        help="only the objects of one of N shards by UID, as in 1/4; the server filters if it can",
+    )
     group.add_argument(
         "--index",
         action="append",

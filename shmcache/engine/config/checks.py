@@ -158,6 +158,16 @@ def _check_plan(plan: Plan) -> None:
     except InvalidSelector as error:
         reason = str(error).removeprefix("invalid field selector: ")
         raise ConfigurationError(f"{plan.name}: invalid field selector: {reason}") from None
+    try:
+        share = plan.share
+    except InvalidSelector as error:
+        raise ConfigurationError(
+            f"{plan.name}: invalid shard: {error}; the second of four equal shards is 1/4"
+        ) from None
+    if share is not None and plan.keys:
+        raise ConfigurationError(
+            f"{plan.name}: a shard needs an API server, and etcd is the source"
+        )
     for index, spec in plan.indices.items():
         if isinstance(spec, str) and ":" not in spec:
             _check_path(plan.name, index, spec)

@@ -118,6 +118,8 @@ RESOURCE = (
         "each has its own list and watch"),
     Key("labels", kinds.text, "string", "", "label selector, as for `kubectl -l`"),
     Key("fields", kinds.text, "string", "", "field selector, as for `kubectl --field-selector`"),
+    Key("shard", kinds.text, "string", "", "part of the objects by the hash of their UIDs: `1/4` "
+        "is the second of four, or a `shardRange(…)` expression"),
     Key("metadata_only", kinds.flag, "boolean", "false", "request and store metadata only"),
     Key("transform", kinds.text, "string", "", "module:function that takes an object and returns "
         "the object to store, or None to leave it out"),

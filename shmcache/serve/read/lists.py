@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmcache.protocol import tokens
+from shmcache.protocol.selectors.shards import ShardSelector
 from shmcache.reader import listing
 from shmcache.reader.resources import CachedResource
 from shmcache.serve.http.weights import DIFFERENCE
@@ -233,7 +234,9 @@ class Walk:
             del found
 
     def _shows(self, view: View) -> bool:
-        labels, fields = self._wanted.labels, self._wanted.fields
+        labels, fields, shard = self._wanted.labels, self._wanted.fields, self._wanted.shard
+        if isinstance(shard, ShardSelector) and not shard.matches(view):
+            return False
         return (labels is None or labels.matches(view)) and (fields is None or fields.matches(view))
 
     def _item_pages(self, form: ListForm, lead: bytes) -> Iterator[bytes]:

@@ -68,10 +68,13 @@ async def list_(
     assert target is not None
     shape = accept.shape(request.headers.get("accept", ""), query, many=True)
     asked = validation.parse_options(query)
-    request.weight = weight_of_selectors(asked.label_selector, asked.field_selector)
+    request.weight = weight_of_selectors(
+        asked.label_selector, asked.field_selector, asked.shard_selector
+    )
     labels, fields = selectors(server, served, asked)
     shape = served.scope.check(kind, target.namespace, shape=shape)
     labels, fields = served.scope.check_selectors(kind, labels, fields)
+    shard = validation.shard_of(asked)
     if not asked.continue_token:
         wanted_version = validation.numeric(asked.resource_version)
         await server.fresh(served.name, wanted_version, target.namespace, holder=connection.holder)
@@ -80,12 +83,15 @@ async def list_(
     )
     await connection.piece_fits()
     headers = server.standing.headers(served) + confirmed
-    wanted = listing.selection(target.namespace or None, labels, fields, None)
+    left = served.scope.check_shard(kind, shard)
+    wanted = listing.selection(target.namespace or None, labels, fields, left)
     for tries in range(TRIES):
         try:
             state, after = _state(server, served, asked, target.namespace)
             walk = _walk(state, wanted, asked, after)
             metadata = _metadata(server, walk, state, wanted, asked)
+            if shard is not None:
+                metadata["shardInfo"] = validation.shard_info(shard)
             body = shapes.pieces(kind, walk, metadata, shape)
             answer = _stream(request, body, headers)
         except StaleObjectError:
@@ -102,7 +108,7 @@ def selectors(
     server: Server, served: Served, asked: ListOptions
 ) -> tuple[LabelSelector | None, FieldSelector | None]:
     """The selectors of a request; a Failure (400) if one is invalid or too long."""
-    for text in (asked.label_selector, asked.field_selector):
+    for text in (asked.label_selector, asked.field_selector, asked.shard_selector):
         if len(text) > server.limits.selector_bytes:
             most = server.limits.selector_bytes
             raise failures.bad_request(f"a selector of more than {most} bytes")

@@ -32,10 +32,13 @@ async def answer(
     namespace = request.target.namespace
     shape = accept.shape(request.headers.get("accept", ""), request.query)
     asked = validation.parse_options(request.query)
-    request.weight = weight_of_selectors(asked.label_selector, asked.field_selector)
+    request.weight = weight_of_selectors(
+        asked.label_selector, asked.field_selector, asked.shard_selector
+    )
     labels, fields = reads.selectors(server, served, asked)
     shape = served.scope.check(served.kind, namespace, shape=shape)
     labels, fields = served.scope.check_selectors(served.kind, labels, fields)
+    shard = served.scope.check_shard(served.kind, validation.shard_of(asked))
     try:
         upgrade = websocket.accept(request.headers) if websocket.wanted(request.headers) else b""
     except websocket.Refused as refusal:
@@ -52,7 +55,8 @@ async def answer(
         return
     if not connection.alive or server.draining:
         raise failures.not_ready()
-    form, selection = WatchForm(served.kind, shape), selection_of(namespace, labels, fields)
+    form = WatchForm(served.kind, shape)
+    selection = selection_of(namespace, labels, fields, shard)
     request.headers = server.access.proof(request.headers)
     connection.forget_headers()
     connection.weigh()

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from shmcache.protocol import watching
 from shmcache.protocol.selectors import fields
 from shmcache.protocol.selectors.labels import EQUALS
+from shmcache.protocol.selectors.shards import ShardSelector
 from shmcache.reader.selectors import FieldSelector, LabelSelector, texts_at
 
 NAME = "metadata.name"
@@ -27,11 +28,12 @@ class WatchSelection(NamedTuple):
     name: str = ""
     labels: LabelSelector = NO_LABELS
     fields: FieldSelector = NO_FIELDS
+    shard: ShardSelector | None = None
 
     @property
     def selects(self) -> bool:
         """Whether the selection depends on the object itself."""
-        return bool(self.labels or self.fields)
+        return bool(self.labels or self.fields or self.shard)
 
     @property
     def trigger(self) -> tuple[str, str] | None:
@@ -45,6 +47,8 @@ class WatchSelection(NamedTuple):
     def matches(self, obj: Any) -> bool:
         """Whether it matches an object of this namespace and name; None never matches."""
         if obj is None:
+            return False
+        if self.shard is not None and not self.shard.matches(obj):
             return False
         return not self.selects or (self.labels.matches(obj) and self.fields.matches(obj))
 
@@ -60,12 +64,15 @@ class WatchSelection(NamedTuple):
 
 
 def selection_of(
-    namespace: str, labels: LabelSelector | None, fields: FieldSelector | None
+    namespace: str,
+    labels: LabelSelector | None,
+    fields: FieldSelector | None,
+    shard: ShardSelector | None = None,
 ) -> WatchSelection:
     """The selection of a request."""
     wanted = fields or NO_FIELDS
     inside = namespace or wanted.exact(NAMESPACE) or ""
-    return WatchSelection(inside, wanted.exact(NAME) or "", labels or NO_LABELS, wanted)
+    return WatchSelection(inside, wanted.exact(NAME) or "", labels or NO_LABELS, wanted, shard)
 
 
 class _Bucket:

@@ -196,7 +196,10 @@ class Watcher:
                 found = root.get(number, key or selection.name)
                 return [(key or selection.name, found)] if selection.matches(found) else []
         wanted = listing.selection(
-            selection.namespace or None, selection.labels or None, selection.fields or None, None
+            selection.namespace or None,
+            selection.labels or None,
+            selection.fields or None,
+            selection.shard,
         )
         return root.scan(
             number, prefix=wanted.prefix, after=self._after_key, limit=PAGE, where=wanted.where

@@ -36,6 +36,8 @@ class Api:
         self.access = Authorizer()
         self.watch_list: bool | str = True
         """Whether it knows WatchList; the text of an error: it does, and fails with it."""
+        self.sharding = True
+        """Whether it knows shardSelector; servers that do not, ignore it."""
         self.aggregated_discovery = True
         self.watch_cache = True
         self.bookmark_seconds = watching.BOOKMARK_SECONDS
@@ -97,7 +99,7 @@ class Api:
             stored = self.writes.get(kind, namespace, name)
             return _one(kind, stored, shape)
         asked = validation.parse_options(request.query, watch_list=bool(self.watch_list))
-        scope = RequestScope(kind, namespace, asked)
+        scope = RequestScope(kind, namespace, asked, sharding=self.sharding)
         await self._fresh(lists.fresh(asked))
         cached = self.watch_cache and kind.key not in UNCACHED
         found = lists.page(self.store, kind, scope, asked, watch_cache=cached)
@@ -120,7 +122,7 @@ class Api:
     def _watch(self, kind: Kind, request: ApiRequest, shape: AnswerShape) -> ServedWatch:
         assert request.target is not None
         asked = validation.parse_options(request.query, watch_list=bool(self.watch_list))
-        scope = RequestScope(kind, request.target.namespace, asked)
+        scope = RequestScope(kind, request.target.namespace, asked, sharding=self.sharding)
         timing = WatchTiming(watching.lifetime(asked, self._luck), self.bookmark_seconds)
         watch = shape.watch(
             self.store, kind, scope, asked, timing, watch_list=bool(self.watch_list)
@@ -190,7 +192,7 @@ class Api:
     def _delete_collection(self, kind: Kind, request: ApiRequest, shape: AnswerShape) -> Response:
         assert request.target is not None
         asked = validation.parse_options(request.query, watch_list=bool(self.watch_list))
-        scope = RequestScope(kind, request.target.namespace, asked)
+        scope = RequestScope(kind, request.target.namespace, asked, sharding=self.sharding)
         with self.store.lock:
             found = lists.page(self.store, kind, scope, asked)
             for stored in found.objects:

@@ -9,6 +9,7 @@ from shmcache.protocol import failures, framing, tokens, validation
 from shmcache.protocol.accept import FULL, PARTIAL, Shape
 from shmcache.protocol.kinds import Kind
 from shmcache.protocol.options import ListOptions
+from shmcache.protocol.selectors.shards import ShardSelector
 from shmcache.testing.apiserver.selecting import RequestScope
 from shmcache.testing.apiserver.store import ObjectStore
 from shmcache.testing.apiserver.stored import Stored
@@ -21,6 +22,7 @@ class ListPage(NamedTuple):
     objects: list[Stored]
     token: str = ""
     remaining: int | None = None
+    shard: ShardSelector | None = None
 
 
 def fresh(asked: ListOptions) -> int:
@@ -49,7 +51,8 @@ def page(
         token = tokens.encode(tokens.LATEST, start.removesuffix("\0"))
         raise failures.expired(failures.CONTINUE_TOO_OLD, token) from failure
     limit = 0 if asked.resource_version == "0" and watch_cache else asked.limit
-    return _cut(version, objects, scope, start, limit, cached=watch_cache)
+    found = _cut(version, objects, scope, start, limit, cached=watch_cache)
+    return found._replace(shard=scope.shard)
 
 
 def _where(asked: ListOptions) -> tuple[int, str]:
@@ -100,6 +103,8 @@ def list_metadata(found: ListPage) -> dict[str, object]:
         metadata["continue"] = found.token
     if found.remaining is not None:
         metadata["remainingItemCount"] = found.remaining
+    if found.shard is not None:
+        metadata["shardInfo"] = validation.shard_info(found.shard)
     return metadata
 
 

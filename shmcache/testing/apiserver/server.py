@@ -45,6 +45,7 @@ class ApiServer:
         watch_list: bool | str = True,
         watch_cache: bool = True,
         aggregated_discovery: bool = True,
+        sharding: bool = True,
         graceful_pods: bool = False,
         bookmark_seconds: float = 60.0,
         fresh_seconds: float = FRESH_SECONDS,
@@ -57,7 +58,8 @@ class ApiServer:
 
         `watch_list`: False refuses sendInitialEvents (422), a text accepts it and answers 200 with
         one ERROR event of 500 and this message. `watch_cache`: False serves from the store alone.
-        `aggregated_discovery`: False lists each group version by itself. `etcd`: endpoints of an
+        `aggregated_discovery`: False lists each group version by itself. `sharding`: False ignores
+        shardSelector, as servers do where KEP-5866 is off. `etcd`: endpoints of an
         etcd that keeps the state, for several servers and beyond their end; "": in memory.
         """
         self.faults = Faults()
@@ -66,7 +68,7 @@ class ApiServer:
         self._store = _store(etcd, history, self._catalogue)
         self._api = api = Api(self._store, self._catalogue, random.Random(seed))
         api.watch_list, api.watch_cache = watch_list, watch_cache
-        api.aggregated_discovery = aggregated_discovery
+        api.aggregated_discovery, api.sharding = aggregated_discovery, sharding
         api.bookmark_seconds, api.fresh_seconds = bookmark_seconds, fresh_seconds
         api.writes.graceful_pods = graceful_pods
         api.access.tokens = dict(tokens or {})

@@ -40,10 +40,30 @@
 #define DESCRIPTORS 256u
 #define WORD_PAGE 4096u
 
+#define GUARDED 256u
+
+static struct guarded {
+    _Atomic(uint8_t *) base; /* NULL = free; TAKEN = being filled */
+    _Atomic uint64_t size;
+    _Atomic int fd; /* -1: closed, in a child */
+    atomic_bool mended, replaced;
+} guarded[GUARDED];
+static uint8_t taken; /* its address: never the base of a map */
+
 static _Atomic(uint64_t *) current_word;
 static _Atomic(int) descriptors[DESCRIPTORS]; /* descriptor + 1; 0 = free */
 static pthread_once_t handler_once = PTHREAD_ONCE_INIT;
 static int handler_error;
+
+/* Its number may be another file's soon, which a fault in our parent's map must not lengthen. */
+static void close_inherited(int fd)
+{
+    for (unsigned i = 0; i < GUARDED; i++) {
+        int expected = fd;
+        atomic_compare_exchange_strong(&guarded[i].fd, &expected, -1);
+    }
+    close(fd);
+}
 
 static void forget_parent(void)
 {
@@ -55,7 +75,7 @@ static void forget_parent(void)
     for (unsigned i = 0; i < DESCRIPTORS; i++) {
         const int entry = atomic_exchange(&descriptors[i], 0);
         if (entry != 0)
-            close(entry - 1);
+            close_inherited(entry - 1);
     }
     errno = error;
 }
@@ -137,16 +157,6 @@ enum shmc_status shmc_die_with_parent(int parent)
 }
 
 /* ---- the guard -------------------------------------------------------------------------------- */
-
-#define GUARDED 256u
-
-static struct guarded {
-    _Atomic(uint8_t *) base; /* NULL = free; TAKEN = being filled */
-    _Atomic uint64_t size;
-    _Atomic int fd;
-    atomic_bool mended, replaced;
-} guarded[GUARDED];
-static uint8_t taken; /* its address: never the base of a map */
 
 static pthread_once_t guard_once = PTHREAD_ONCE_INIT;
 static int guard_error;

@@ -208,6 +208,42 @@ static void test_parents_reader_is_refused_and_untouched(void)
     fake_destroy(&all.fake);
 }
 
+struct guarded_map {
+    struct shmc_segment segment;
+    int file; /* the same file, which stays open in a child */
+};
+
+/* The number of the descriptor that the child has lost is another file's now. */
+static void check_truncation_in_a_child(void *argument)
+{
+    const struct guarded_map *map = argument;
+    const int other = memfd_create("other", MFD_CLOEXEC);
+
+    CHECK_EQUAL((uint64_t)map->segment.fd, (uint64_t)other);
+    CHECK_EQUAL(0, ftruncate(map->file, 0));
+    CHECK_EQUAL(0, *(volatile uint8_t *)map->segment.base); /* a fault, mended by a page */
+    CHECK_EQUAL(0, (uint64_t)lseek(other, 0, SEEK_END));
+}
+
+static void test_a_guard_of_the_parent_lengthens_no_file_of_its_child(void)
+{
+    struct guarded_map map = {.file = memfd_create("seats", MFD_CLOEXEC)};
+
+    CHECK_EQUAL(0, ftruncate(map.file, SHMC_PAGE));
+    const int fd = fake_reopen(map.file);
+    CHECK_EQUAL(SHMC_OK, shmc_close_in_child(fd));
+    CHECK_EQUAL(SHMC_OK, shmc_segment_map(fd, SHMC_PAGE, true, &map.segment));
+    CHECK_EQUAL(SHMC_OK, shmc_guard(&map.segment));
+    in_child(check_truncation_in_a_child, &map);
+    CHECK_EQUAL(0, *(volatile uint8_t *)map.segment.base); /* here the file is made long again */
+    CHECK_EQUAL(SHMC_PAGE, (uint64_t)lseek(map.file, 0, SEEK_END));
+    shmc_unguard(&map.segment);
+    shmc_segment_unmap(&map.segment);
+    shmc_keep_in_child(fd);
+    close(fd);
+    close(map.file);
+}
+
 int main(void)
 {
     test_start("test_process");
@@ -216,5 +252,6 @@ int main(void)
     test_child_closes();
     test_child_keeps_no_lock_alive();
     test_parents_reader_is_refused_and_untouched();
+    test_a_guard_of_the_parent_lengthens_no_file_of_its_child();
     return 0;
 }

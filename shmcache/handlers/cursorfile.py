@@ -21,6 +21,8 @@ CURSOR5  One consumer has a file, in one process and among processes: by whateve
          process, and goes when the process closes the file for the first time.
 CURSOR6  No name leads out of the directory: a symbolic link that somebody left there is refused,
          and its target keeps its content.
+CURSOR7  Nothing that another user can write is believed: a file of another user, or one that others
+         may write, is refused. Its state would hide objects, and its lock could be held for ever.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ import re
 import stat
 import zlib
 
-from shmcache.errors import BusyError, ShmCacheError
+from shmcache.errors import BusyError, ShmCacheError, UntrustedSegment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -247,17 +249,37 @@ class CursorFile:
 
 
 def _opened(path: str, flags: int) -> int:
-    """A plain file of this very name (CURSOR6); ShmCacheError for anything else."""
+    """A plain file of this very name (CURSOR6) that is ours alone (CURSOR7)."""
     try:
         file = os.open(path, flags | _OWN | os.O_NONBLOCK, 0o600)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise ShmCacheError(f"{path} is a symbolic link: remove it") from None
+        if isinstance(error, PermissionError):
+            with contextlib.suppress(FileNotFoundError):
+                _refuse(path, os.lstat(path))  # says whose it is
         raise
-    if not stat.S_ISREG(os.fstat(file).st_mode):
+    try:
+        _refuse(path, os.fstat(file))
+    except BaseException:
         os.close(file)
-        raise ShmCacheError(f"{path} is not a plain file: remove it")
+        raise
     return file
+
+
+def _refuse(path: str, found: os.stat_result) -> None:
+    """Raises ShmCacheError if it is not a plain file, or not ours alone."""
+    if not stat.S_ISREG(found.st_mode):
+        raise ShmCacheError(f"{path} is not a plain file: remove it")
+    if found.st_uid != os.geteuid():
+        raise UntrustedSegment(
+            f"{path} belongs to uid {found.st_uid}: remove it, or give the consumer a directory "
+            "in which only this user can write"
+        )
+    if found.st_mode & 0o022:
+        raise UntrustedSegment(
+            f"{path} is writable for others than its owner: make it 0600, or remove it"
+        )
 
 
 def _remove(path: str) -> None:

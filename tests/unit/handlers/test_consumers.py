@@ -11,6 +11,7 @@ import logging
 import os
 import random
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -356,6 +357,55 @@ def test_a_link_in_the_directory_leads_nowhere(
     assert other.read_text() == "somebody's"
     (tmp_path / f"scheduler.{end}").unlink(missing_ok=True)
     opened("scheduler").close()
+
+
+@pytest.mark.parametrize("end", ["cursor", "lock"])
+def test_a_file_of_another_user_is_refused(
+    opened: Callable[..., Consumer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    end: str,
+) -> None:
+    """CURSOR7: who writes the state of a consumer decides which objects it never sees."""
+    opened().close()
+    with monkeypatch.context() as other:
+        other.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        with pytest.raises(shmcache.UntrustedSegment, match=rf"{end} belongs to uid \d+: remove"):
+            cursorfile._opened(str(tmp_path / f"scheduler.{end}"), os.O_RDONLY)
+        with pytest.raises(shmcache.UntrustedSegment, match=r"lock belongs to uid"):
+            opened()
+    opened().close()
+
+
+@pytest.mark.parametrize("end", ["cursor", "lock"])
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_a_file_that_others_may_write_is_refused(
+    opened: Callable[..., Consumer], tmp_path: Path, mode: int, end: str
+) -> None:
+    opened().close()
+    (tmp_path / f"scheduler.{end}").chmod(mode)
+    with pytest.raises(shmcache.UntrustedSegment, match=f"{end} is writable for others"):
+        opened()
+    (tmp_path / f"scheduler.{end}").chmod(0o600)
+    opened().close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as other users")
+def test_a_file_that_cannot_be_opened_is_refused_with_its_owner() -> None:
+    """CURSOR7, in a process of another user: BusyError would let it try for ever."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        (Path(directory) / "scheduler.lock").touch(0o600)
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setuid(65534)
+                with pytest.raises(shmcache.UntrustedSegment, match="lock belongs to uid 0"):
+                    cursorfile.CursorFile(directory, "scheduler", "pods", "")
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_pipe_is_refused_and_blocks_nobody(

@@ -15,6 +15,7 @@ from urllib.request import getproxies, proxy_bypass
 import urllib3
 
 from shmcache.errors import SourceError
+from shmcache.source.credentials import bearer
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +71,8 @@ class ServerAccess:
         """The headers of our identity, as of now."""
         authorization = self.authorization
         if self.token_file is not None:
-            authorization = f"Bearer {read_token(self.token_file)}"
+            label = f"token file {self.token_file}"
+            authorization = bearer(label, read_token(self.token_file))
         found = [] if authorization is None else [("Authorization", authorization)]
         return found + self.impersonation.headers()
 
@@ -188,7 +190,7 @@ def direct(
     return ServerAccess(
         url=url.rstrip("/"),
         namespace=namespace,
-        authorization=None if token is None else f"Bearer {token}",
+        authorization=None if token is None else bearer("token", token),
         token_file=None if token_file is None else os.path.abspath(token_file),
         tls=tls,
         tls_material=material,

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -20,17 +21,30 @@ from shmcache.errors import SourceError
 GROUP = "client.authentication.k8s.io/"
 PLUGIN_SECONDS = 60.0
 """A plugin without a terminal that is not done by then is ended."""
+_HEADER = re.compile("[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """The proof of a user's identity: a header, a certificate with its key, or both."""
 
-    authorization: str | None = None
+    authorization: str | None = field(default=None, repr=False)
     cert: bytes = b""
-    key: bytes = b""
+    key: bytes = field(default=b"", repr=False)
     expires: float | None = None
     """Wall clock; None: never."""
+
+
+def bearer(label: str, token: str) -> str:
+    """The Authorization header of a token. SourceError, which does not show it, if none can be.
+
+    HTTP libraries refuse a header with a line break as well, but quote it, and errors are logged.
+    """
+    if not _HEADER.fullmatch(token):
+        raise SourceError(
+            f"{label}: the token has blanks, or other characters than printable ASCII"
+        )
+    return f"Bearer {token}"
 
 
 def texts(label: str, found: object) -> tuple[str, ...]:
@@ -121,21 +135,37 @@ def _output(
     return done.stdout
 
 
-def _credentials(label: str, text: str, version: str) -> Credentials:
+def _parsed(text: str) -> tuple[dict[str, Any], float | None] | None:
+    """An ExecCredential, and when it expires; None for anything else.
+
+    Not an exception: that of the JSON holds the whole output, and with it the secrets.
+    """
     try:
         found = json.loads(text)
-        kind, theirs, status = found["kind"], found["apiVersion"], found["status"]
-        token, cert = status.get("token"), status.get("clientCertificateData")
-        key, expiry = status.get("clientKeyData"), status.get("expirationTimestamp")
+        expiry = found["status"].get("expirationTimestamp")
         expires = None if expiry is None else datetime.fromisoformat(expiry.upper()).timestamp()
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise SourceError(f"{label}: exec: the output is not an ExecCredential") from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return found, expires
+
+
+def _credentials(label: str, text: str, version: str) -> Credentials:
+    parsed = _parsed(text)
+    if parsed is None:
+        raise SourceError(f"{label}: exec: the output is not an ExecCredential")
+    found, expires = parsed
+    kind, theirs = found.get("kind"), found.get("apiVersion")
     if (kind, theirs) != ("ExecCredential", version):
         raise SourceError(f"{label}: exec: expected an ExecCredential of {version}, not {theirs}")
+    names = ("token", "clientCertificateData", "clientKeyData")
+    given = {name: found["status"].get(name) or "" for name in names}
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise SourceError(f"{label}: exec: {name} must be a string")
+    token, cert, key = given.values()
     if bool(cert) != bool(key):
         raise SourceError(f"{label}: exec: a certificate and its key must come together")
     if not token and not cert:
         raise SourceError(f"{label}: exec: neither a token nor a certificate in the output")
-    return Credentials(
-        f"Bearer {token}" if token else None, (cert or "").encode(), (key or "").encode(), expires
-    )
+    authorization = bearer(f"{label}: exec", token) if token else None
+    return Credentials(authorization, cert.encode(), key.encode(), expires)

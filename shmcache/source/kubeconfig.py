@@ -23,7 +23,7 @@ from shmcache.source.access import (
     environment_proxy,
     tls_context,
 )
-from shmcache.source.credentials import Credentials, run_plugin, tables, texts
+from shmcache.source.credentials import Credentials, bearer, run_plugin, tables, texts
 
 DEFAULT_PATH = "~/.kube/config"
 SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
@@ -249,7 +249,7 @@ def _credentials(chosen: Chosen, paths: str, *, has_token_file: bool) -> Credent
         authorization, expires = by_auth_provider(paths, chosen.context)
         return Credentials(authorization, cert, key, expires)
     if has_token_file or token:
-        return Credentials(f"Bearer {token}" if token else None, cert, key)
+        return Credentials(bearer(user.label, token) if token else None, cert, key)
     if user.table("exec"):
         given = run_plugin(user.label, user.table("exec"), user.folder, _exec_info(chosen.cluster))
         return given if given.cert else Credentials(given.authorization, cert, key, given.expires)

@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import yaml
 from shmcache.errors import SourceError
 from shmcache.source import incluster
 from shmcache.source.access import ServerAccess
-from shmcache.source.credentials import GROUP
+from shmcache.source.credentials import GROUP, Credentials
 from shmcache.source.kubeconfig import from_kubeconfig
 
 VERSION = "client.authentication.k8s.io/v1"
@@ -388,6 +389,23 @@ INVALID: dict[str, tuple[Config | str, str]] = {
         config_of(plugin(TOKEN, interactiveMode="Always")),
         "echo needs a terminal",
     ),
+    "plugin brings a number": (
+        config_of(plugin(credential({"token": 1}))),
+        "token must be a string",
+    ),
+    "plugin brings a list": (
+        config_of(plugin(credential({"clientCertificateData": ["c"], "clientKeyData": "k"}))),
+        "clientCertificateData must be a string",
+    ),
+    "plugin brings two lines": (
+        config_of(plugin(credential({"token": "hidden\r\nX-Remote-User: admin"}))),
+        "exec: the token has blanks",
+    ),
+    "plugin babbles after its token": (
+        config_of(plugin(TOKEN + "hidden")),
+        "not an ExecCredential",
+    ),
+    "a token of two lines": (config_of({"token": "hidden\nb"}), "user u: the token has blanks"),
     "expired in words": (
         config_of(plugin(credential({"token": "t", "expirationTimestamp": "soon"}))),
         "not an ExecCredential",
@@ -403,6 +421,15 @@ def test_an_invalid_file_is_refused_by_its_place(case: str, write: Callable[...,
     with pytest.raises(SourceError, match=words) as refused:
         from_kubeconfig(path)
     assert str(refused.value).startswith(f"kubeconfig {path}: ")
+    shown = "".join(traceback.format_exception(refused.value))
+    causes = [refused.value.__cause__, refused.value.__context__]
+    assert "hidden" not in shown + "".join(repr(vars(one)) for one in causes if one is not None)
+
+
+def test_credentials_do_not_show_their_secrets() -> None:
+    shown = repr(Credentials("Bearer hidden", b"certificate", b"hidden", 1.0))
+    assert "certificate" in shown
+    assert "hidden" not in shown
 
 
 def test_a_file_that_does_not_exist_is_refused() -> None:

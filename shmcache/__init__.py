@@ -11,6 +11,7 @@ Objects are views into memory that the writer reuses: to keep one for long, `.to
 
 from __future__ import annotations
 
+from shmcache import _interpreter  # noqa: F401 - refuses before the extensions are missed
 from shmcache._hot import Delta, ListView, View, default
 from shmcache.errors import (
     BusyError,

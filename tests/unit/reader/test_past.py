@@ -179,22 +179,22 @@ def test_a_time_leads_to_the_state_of_that_time(
 ) -> None:
     """MARK1 and MARK4."""
     twin = Twin(writer, rng)
-    begin = time.monotonic() - 3000
-    now = begin
+    step = time.monotonic() / 7  # since the boot of this machine, which may be minutes ago
+    now = begin = step
     marking = TimeMarking(Place(name), 0o600, lambda: int(now * 1e9))
     with pytest.raises(shmcache.PastUnknown, match="notes the times"):
         cache.at(seconds_ago=1)
     moments = []
     for number in range(5):
-        now = begin + 500 * number
+        now = begin + step * number
         twin.step()
         marking.note(writer.position())
-        moments.append((now + 250, dict(twin.now)))
+        moments.append((now + step / 2, dict(twin.now)))
     marking.close()
     for moment, state in moments:
         assert state == shown(cache.at(seconds_ago=time.monotonic() - moment)["pods"])
     with pytest.raises(shmcache.PastUnknown, match="only"):
-        cache.at(seconds_ago=4000)
+        cache.at(seconds_ago=time.monotonic() - begin / 2)
 
 
 def test_marks_survive_damage_and_wrap_around(

@@ -59,6 +59,15 @@ struct shmc_limits {
 /* Whether all of them leave us `wanted` more bytes. */
 bool shmc_limits_allow(struct shmc_limits *limits, uint64_t wanted);
 
+/* ---- owned.c: descriptors with an owner ---------------------------------------------- */
+
+/* Opens an existing file into *fd, which is -1: never through a link, and without blocking. */
+enum shmc_status shmc_owned_open(const char *path, int writable, int *fd);
+/* An inotify for names that appear in the directory, into *fd. */
+enum shmc_status shmc_owned_notice(const char *directory, int *fd);
+/* Closes *fd, if it is open, and makes it -1. */
+void shmc_owned_close(int *fd);
+
 /* ---- segment.c: the only mapping ------------------------------------------------ */
 
 struct shmc_segment {
@@ -335,6 +344,13 @@ enum shmc_status shmc_reader_create(const struct shmc_segment *data, struct shmc
                                     struct shmc_reader **reader);
 /* Gives the seat back, unless forked (then only the private memory is freed). */
 void shmc_reader_destroy(struct shmc_reader *reader);
+/* All that an attachment opens; a descriptor is -1 before it is opened. */
+struct shmc_attachment {
+    struct shmc_segment data, seats;
+    struct shmc_reader *reader;
+    int data_fd, seats_fd;
+};
+void shmc_attachment_end(struct shmc_attachment *attachment);
 int shmc_reader_seat(const struct shmc_reader *reader);
 uint64_t shmc_reader_latest(const struct shmc_reader *reader);
 uint64_t shmc_reader_pins(const struct shmc_reader *reader);
@@ -389,8 +405,6 @@ enum shmc_status shmc_relay_start(struct shmc_reader *reader, uint64_t interest,
                                   uint64_t seen, uint64_t wakes, int fd,
                                   struct shmc_relay **relay);
 void shmc_relay_stop(struct shmc_relay *relay);
-/* A descriptor that becomes readable when a name appears in a directory, or -1 with errno. */
-int shmc_notice_open(const char *directory);
 /* Ends the sleep of every thread of this process in shmc_wait (they see TIMEOUT or OK). */
 void shmc_wake_self(struct shmc_reader *reader);
 /* ---- queue*.c: keys of work, each with one worker at a time ------------------------------------ */

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     SegmentHandle = NewType("SegmentHandle", object)
     WriterHandle = NewType("WriterHandle", object)
+    DescriptorOwner = Any  # an int *, whose [0] is the descriptor, -1 without one
+    AttachmentOwner = Any  # a struct shmc_attachment *
     ReaderHandle = NewType("ReaderHandle", object)
     Pointer = Any  # to a struct of ours, a result, or bytes that the callee reads
 
@@ -103,7 +105,10 @@ if TYPE_CHECKING:
         shmc_seats_end: Callable[[SegmentHandle], int]
         shmc_relay_start: Callable[[ReaderHandle, int, int, int, int, int, Pointer], int]
         shmc_relay_stop: Callable[[Pointer], None]
-        shmc_notice_open: Callable[[bytes], int]
+        shmc_owned_open: Callable[[bytes, int, DescriptorOwner], int]
+        shmc_owned_notice: Callable[[bytes, DescriptorOwner], int]
+        shmc_owned_close: Callable[[DescriptorOwner], None]
+        shmc_attachment_end: Callable[[AttachmentOwner], None]
         shmc_reader_wakes: Callable[[ReaderHandle], int]
         shmc_wait_progress: Callable[[ReaderHandle, int, int, int, int], int]
         shmc_wake_self: Callable[[ReaderHandle], None]
@@ -189,14 +194,30 @@ def new_segment() -> SegmentHandle:
     return handle
 
 
+def new_descriptor() -> DescriptorOwner:
+    """An owner without a descriptor; what a call opens into it is closed with it (OWNED1)."""
+    return ffi.gc(ffi.new("int *", -1), lib.shmc_owned_close)
+
+
+def new_attachment() -> AttachmentOwner:
+    """The owner of all that an attachment opens; it gives that back when it goes (OWNED2)."""
+    empty = ffi.new("struct shmc_attachment *", {"data_fd": -1, "seats_fd": -1})
+    return ffi.gc(empty, lib.shmc_attachment_end)
+
+
 def map_segment(fd: int, size: int, *, writable: bool, doing: str) -> SegmentHandle:
     """Maps `fd` over `size` bytes of address space; the caller keeps owning `fd`."""
     segment = new_segment()
+    map_into(segment, fd, size, writable=writable, doing=doing)
+    return segment
+
+
+def map_into(segment: SegmentHandle, fd: int, size: int, *, writable: bool, doing: str) -> None:
+    """The same into a segment that has an owner."""
     status = lib.shmc_segment_map(fd, size, writable, segment)
     if status == SYSTEM and ffi.errno == errno.ENOMEM:
         raise _no_address_space(size, doing)
     check(status, doing)
-    return segment
 
 
 def _no_address_space(size: int, doing: str) -> OSError:

@@ -6,7 +6,7 @@ import os
 import select
 import time
 
-from shmcache._native import lib
+from shmcache._native import lib, new_descriptor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,21 +24,21 @@ class Notice:
     def __init__(self, place: Place) -> None:
         self._directory = place.location.path
         self._name = place.pointer.encode() + b"\0"
-        self._fd = -1
+        self._fd = new_descriptor()
 
     def arm(self) -> None:
         """Files that appear after this end wait()."""
-        if self._fd < 0:
-            self._fd = lib.shmc_notice_open(os.fsencode(self._directory))
+        if self._fd[0] < 0:
+            lib.shmc_owned_notice(os.fsencode(self._directory), self._fd)
 
     def wait(self, seconds: float) -> bool:
         """Whether the cache may have been named; False if the time is over."""
-        if self._fd < 0:
+        if self._fd[0] < 0:
             time.sleep(min(seconds, LOOK_SECONDS))
             return True
         deadline = time.monotonic() + seconds
         poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
+        poll.register(self._fd[0], select.POLLIN)
         while True:
             left = deadline - time.monotonic()
             if left <= 0 or not poll.poll(max(1, left * 1000)):
@@ -48,15 +48,13 @@ class Notice:
 
     def _notified(self) -> bool:
         try:
-            return self._name in os.read(self._fd, 65536)
+            return self._name in os.read(self._fd[0], 65536)
         except BlockingIOError:
             return False
 
     def close(self) -> None:
         """Gives the watch back. Idempotent."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        lib.shmc_owned_close(self._fd)
 
     def __enter__(self) -> Self:
         return self

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import os
 
+from shmcache._native import OK, ffi, lib
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from shmcache._native import DescriptorOwner
 
 SHM_DIRECTORY = "/dev/shm"  # noqa: S108 - where Linux keeps POSIX shared memory
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a planted FIFO must not hang us
@@ -45,6 +49,13 @@ class Directory:
     def open(self, name: str, *, writable: bool) -> int:
         """An existing file, as a description of its own. FileNotFoundError if it is missing."""
         return os.open(self.file(name), _OPEN | (os.O_RDWR if writable else os.O_RDONLY))
+
+    def open_into(self, owner: DescriptorOwner, name: str, *, writable: bool) -> None:
+        """The same, owned: an exception that a signal's handler raises loses no descriptor."""
+        path = self.file(name)
+        if lib.shmc_owned_open(os.fsencode(path), writable, owner) != OK:
+            number = ffi.errno
+            raise OSError(number, os.strerror(number), path)
 
     def replace(self, name: str, by: str) -> None:
         """Gives the file `by` the name `name`, in one step for everybody who looks."""

@@ -24,34 +24,13 @@ _ATTEMPTS = 100  # each is lost only to a writer that started in between
 
 
 class Segments:
-    """The two mapped segments. close() may be called twice, and by a forked child.
+    """The two mapped segments."""
 
-    `guarded`: the core closes the descriptor of SEATS in a child, where close() must then leave
-    its number alone.
-    """
+    __slots__ = ("data", "instance", "seats")
 
-    __slots__ = ("_fds", "_pid", "data", "guarded", "instance", "seats")
-
-    def __init__(self) -> None:
-        self.data = _native.new_segment()
-        self.seats = _native.new_segment()
+    def __init__(self, data: _native.SegmentHandle, seats: _native.SegmentHandle) -> None:
+        self.data, self.seats = data, seats
         self.instance = 0
-        self.guarded = False
-        self._pid = os.getpid()
-        self._fds: list[int] = []
-
-    def _map(self, fd: int, size: int, *, writable: bool, doing: str) -> _native.SegmentHandle:
-        self._fds.append(fd)
-        return _native.map_segment(fd, size, writable=writable, doing=doing)
-
-    def close(self) -> None:
-        """Unmaps both and closes their descriptors; nothing may look at them any more."""
-        lib.shmc_segment_unmap(self.data)
-        lib.shmc_segment_unmap(self.seats)
-        if self.guarded and self._pid != os.getpid():
-            del self._fds[1:]
-        while self._fds:
-            os.close(self._fds.pop())
 
 
 def _random_word() -> int:
@@ -61,16 +40,17 @@ def _random_word() -> int:
 class Owned(Segments):
     """The segments of a writer: both mapped for writing, with the settings of its core."""
 
-    __slots__ = ("current", "limits", "place", "settings")
+    __slots__ = ("_fds", "current", "limits", "place", "settings")
 
     def __init__(
         self, place: Place, wanted: WriterSettings, lock_fd: int, current: Current | None = None
     ) -> None:
         """`lock_fd` holds the writer's lock; without `current` the instances are new ones."""
-        super().__init__()
+        super().__init__(_native.new_segment(), _native.new_segment())
         from shmcache.memory.limits import GrowthLimits
         from shmcache.memory.segments import Current, boot_id
 
+        self._fds: list[int] = []
         self.place = place
         self.limits = GrowthLimits()
         self.settings = ffi.new(
@@ -91,10 +71,18 @@ class Owned(Segments):
 
     def _map_own(self, fd: int, size: int, doing: str) -> _native.SegmentHandle:
         """Mapped for writing, to grow within the limits."""
-        segment = self._map(fd, size, writable=True, doing=doing)
+        self._fds.append(fd)
+        segment = _native.map_segment(fd, size, writable=True, doing=doing)
         own: Any = segment
         own.limits = self.limits.handle
         return segment
+
+    def close(self) -> None:
+        """Unmaps both and closes their descriptors; nothing may look at them any more."""
+        lib.shmc_segment_unmap(self.data)
+        lib.shmc_segment_unmap(self.seats)
+        while self._fds:
+            os.close(self._fds.pop())
 
     @property
     def descriptors(self) -> tuple[int, int]:
@@ -180,18 +168,31 @@ class Inherited(Owned):
 
 
 class Attached(Segments):
-    """The current DATA (read-only) and SEATS (a description of our own) of a cache."""
+    """The current DATA (read-only) and SEATS (a description of our own) of a cache.
 
-    __slots__ = ("current",)
+    `owner` has all that was opened, also the reader of reader/attachment.py, and gives it back in
+    close(), or when this object goes, whatever interrupted it before (OWNED1, OWNED2).
+    """
+
+    __slots__ = ("current", "owner")
 
     def __init__(self, place: Place, boot_id: bytes) -> None:
-        super().__init__()
-        self.current = self._open(place)
+        self.owner = _native.new_attachment()
+        parts = (ffi.addressof(self.owner, part) for part in ("data", "seats"))
+        super().__init__(*parts)
         try:
+            self.current = self._open(place)
             self._check(place, boot_id)
         except BaseException:
             self.close()
             raise
+
+    def close(self) -> None:
+        """Gives the seat, the maps and the descriptors back; nothing may look at them any more.
+
+        May be called twice, and by a forked child.
+        """
+        lib.shmc_attachment_end(self.owner)
 
     def _open(self, place: Place) -> Current:
         for _ in range(_ATTEMPTS):
@@ -200,9 +201,6 @@ class Attached(Segments):
                 self._map_both(place, current)
             except SegmentNotFound:  # a new writer removed it after we read its name
                 self.close()
-            except BaseException:
-                self.close()
-                raise
             else:
                 return current
         raise SegmentNotFound(
@@ -210,13 +208,13 @@ class Attached(Segments):
         )
 
     def _map_both(self, place: Place, current: Current) -> None:
-        doing = f"attaching to cache {place.name!r}"
-        data = place.open_data(current.data)
-        self.data = self._map(data, current.max_size, writable=False, doing=doing)
-        seats = place.open_seats(current.seats)
-        found = os.fstat(seats).st_size or 1  # an empty one is refused below
+        doing, owner = f"attaching to cache {place.name!r}", self.owner
+        fds = (ffi.addressof(owner, "data_fd"), ffi.addressof(owner, "seats_fd"))
+        place.open_both(current, *fds)
+        _native.map_into(self.data, owner.data_fd, current.max_size, writable=False, doing=doing)
+        found = os.fstat(owner.seats_fd).st_size or 1  # an empty one is refused below
         size = min(found, lib.shmc_seats_size(lib.SHMC_SEATS_MAX))  # it may be made longer
-        self.seats = self._map(seats, size, writable=True, doing=doing)
+        _native.map_into(self.seats, owner.seats_fd, size, writable=True, doing=doing)
 
     def _check(self, place: Place, boot_id: bytes) -> None:
         doing = f"attaching to cache {place.name!r}"

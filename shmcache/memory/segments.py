@@ -28,6 +28,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from shmcache._native import DescriptorOwner
+
 LAYOUT_VERSION = 5
 PREFIX = f"shmcache-v{LAYOUT_VERSION}-"
 MAX_NAME = 100
@@ -52,8 +54,9 @@ def check_name(name: str) -> str:
 
 def boot_id() -> bytes:
     """16 bytes that are others after each boot."""
-    with open("/proc/sys/kernel/random/boot_id", "rb") as file:
-        return bytes.fromhex(file.read().decode().strip().replace("-", ""))
+    owner = _native.new_descriptor()
+    Directory("/proc/sys/kernel/random").open_into(owner, "boot_id", writable=False)
+    return bytes.fromhex(os.read(owner[0], 64).decode().strip().replace("-", ""))
 
 
 class Current:
@@ -148,15 +151,13 @@ class Place:
 
     def current(self) -> Current:
         """The instances to use now. SegmentNotFound if there is no such cache."""
-        name = self.pointer
+        name, owner = self.pointer, _native.new_descriptor()
         try:
-            fd = self._open(name, writable=False)
+            self._open_into(owner, name, writable=False)
         except SegmentNotFound:
             raise SegmentNotFound(self.missing()) from None
-        try:
-            text = os.read(fd, 256).decode("ascii", "replace")
-        finally:
-            os.close(fd)
+        text = os.read(owner[0], 256).decode("ascii", "replace")
+        _native.lib.shmc_owned_close(owner)
         return Current.parse(text, self.location.file(name))
 
     def open_data(self, instance: int) -> int:
@@ -166,6 +167,11 @@ class Place:
     def open_seats(self, instance: int) -> int:
         """SEATS for a reader: a description of its own, which will hold its seat's lock."""
         return self._open(self._instance(instance, "seats"), writable=True)
+
+    def open_both(self, current: Current, data: DescriptorOwner, seats: DescriptorOwner) -> None:
+        """The same of these instances, into their owners."""
+        self._open_into(data, self._instance(current.data, "data"), writable=False)
+        self._open_into(seats, self._instance(current.seats, "seats"), writable=True)
 
     def open_shared(self, name: str) -> int:
         """A file that readers may write, too: a description of its own, each time."""
@@ -183,8 +189,23 @@ class Place:
         return f"{self.stem}.{instance:016x}.{kind}"
 
     def _open(self, name: str, *, writable: bool, trusted: frozenset[int] | None = None) -> int:
+        owner = _native.new_descriptor()
+        self._open_into(owner, name, writable=writable, trusted=trusted)
+        fd: int = owner[0]
+        owner[0] = -1
+        return fd
+
+    def _open_into(
+        self,
+        owner: DescriptorOwner,
+        name: str,
+        *,
+        writable: bool,
+        trusted: frozenset[int] | None = None,
+    ) -> None:
+        """An existing file of somebody whom we trust. Its owner has it also after a refusal."""
         try:
-            fd = self.location.open(name, writable=writable)
+            self.location.open_into(owner, name, writable=writable)
         except FileNotFoundError:
             raise SegmentNotFound(f"there is no {self.location.file(name)}") from None
         except OSError as error:
@@ -192,12 +213,7 @@ class Place:
             if error.errno == 30:  # EROFS
                 raise OSError(30, READ_ONLY, self.location.file(name)) from error
             raise
-        try:
-            self._check_trust(fd, name, trusted or self.trusted, shared=writable)
-        except BaseException:
-            os.close(fd)
-            raise
-        return fd
+        self._check_trust(owner[0], name, trusted or self.trusted, shared=writable)
 
     def _refuse_other_kinds(self, error: OSError, name: str) -> None:
         if error.errno in (40, 21, 6):  # ELOOP, EISDIR, ENXIO: link, directory, socket

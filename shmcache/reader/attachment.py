@@ -30,7 +30,7 @@ class Attachment:
         self.name = place.name
         self.succession = succession
         self.segments = Attached(place, boot_id())
-        made = ffi.new("struct shmc_reader **")
+        made = ffi.addressof(self.segments.owner, "reader")  # OWNED1
         try:
             status = lib.shmc_reader_create(self.segments.data, self.segments.seats, made)
             if status == _native.BUSY:
@@ -42,7 +42,6 @@ class Attachment:
         except BaseException:
             self.segments.close()
             raise
-        self.segments.guarded = True  # by the core, which closes the seat's descriptor in a child
         self._handle: list[_native.ReaderHandle] = [made[0]]
         self._users: list[None] = []  # calls under way that gave the GIL away
         self._idle = False
@@ -76,8 +75,7 @@ class Attachment:
 
     def _give_back(self) -> None:
         try:
-            handle = self._handle.pop()  # two threads may come here: one gets it
+            self._handle.pop()  # two threads may come here: one gets it
         except IndexError:
             return
-        lib.shmc_reader_destroy(handle)
         self.segments.close()

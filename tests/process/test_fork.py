@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import stat
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import shmcache
 from shmcache.errors import ForkedError, SegmentNotFound
+from shmcache.memory.segments import Place
+from shmcache.reader import waiting
+from shmcache.reader.attachment import Attachment
+from shmcache.reader.succession import Succession
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
@@ -136,6 +143,60 @@ def test_a_child_that_closes_everything_harms_nobody(
     writer.put("pods", "b", {})
     with pytest.raises(shmcache.BusyError):
         shmcache.Writer(writer.name)
+
+
+def opened_as(number: int) -> list[int]:
+    """Descriptors of a new pipe's end, the last of which has this number."""
+    reader, sender = os.pipe()
+    found = [reader, sender]
+    while number not in found:
+        assert len(found) < 100, "the number is in use"
+        found.append(os.dup(sender))
+    return found
+
+
+def seats_descriptor(attachment: Attachment) -> int:
+    return int(attachment.segments.owner.seats_fd)
+
+
+def test_a_child_that_drops_its_parents_cache_closes_no_file_of_its_own(
+    writer: shmcache.Writer,
+) -> None:
+    """OWNED3: the core has closed the seat's descriptor there; its number is another file's."""
+    kept = [shmcache.attach(writer.name)]
+    number = seats_descriptor(waiting.attachment(kept[0].reader))
+
+    def child() -> None:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(number)
+        mine = opened_as(number)
+        kept.pop().close()
+        gc.collect()
+        assert stat.S_ISFIFO(os.fstat(number).st_mode)
+        assert all(os.fstat(fd) for fd in mine)
+
+    in_child(child)
+
+
+def test_children_keep_files_that_got_the_number_of_a_collected_attachment(
+    writer: shmcache.Writer,
+) -> None:
+    """OWNED3: the core forgets the descriptor of a seat before it is closed."""
+    place = Place(writer.name)
+    succession: Any = Succession(place)
+    attachment = Attachment(place, succession)
+    number = seats_descriptor(attachment)
+    succession.candidate = attachment  # a cycle, as with the next instance
+    del attachment, succession
+    gc.collect()
+    mine = opened_as(number)
+
+    def child() -> None:
+        assert stat.S_ISFIFO(os.fstat(number).st_mode)
+
+    in_child(child)
+    for fd in mine:
+        os.close(fd)
 
 
 def test_a_child_attaches_with_a_handle_of_its_own(

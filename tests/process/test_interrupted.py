@@ -1,12 +1,19 @@
 """Invariant tested: wherever a signal's handler raises inside the writer, the next call works: no
-batch stays open, no lock stays locked, and published content is whole (G8)."""
+batch stays open, no lock stays locked, and published content is whole (G8). Wherever one raises
+inside attach(), nothing stays open (OWNED1, OWNED2)."""
 
 from __future__ import annotations
 
+import gc
+import itertools
+import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Iterator
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -90,3 +97,63 @@ def test_an_interrupted_replacement_refuses_no_later_one(name: str, rng: random.
             writer.replace("pods", content)
             took = max(2e-5, time.perf_counter() - start)
         writer.check()
+
+
+class Before:
+    """Raises Alarm once, before so many instructions of Python, as a handler could."""
+
+    def __init__(self, instructions: int) -> None:
+        self.left = instructions
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> Any:
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self.left -= 1
+            if self.left == 0:
+                raise Alarm
+        return self
+
+
+def interrupted(name: str, instructions: int, timeout: float | None) -> bool:
+    """Whether attach() was interrupted before so many instructions."""
+    before, hook = sys.gettrace(), sys.unraisablehook
+    unraisable: list[object] = []
+    sys.unraisablehook = lambda args: unraisable.append(args.exc_type)  # in the code of close()
+    sys.settrace(Before(instructions))
+    try:
+        shmcache.attach(name, timeout=timeout).close()
+    except Alarm:
+        return True
+    finally:
+        sys.settrace(before)
+        sys.unraisablehook = hook
+    return unraisable == [Alarm]
+
+
+def opened() -> tuple[set[str], int]:
+    """Descriptors, and the number of maps of caches."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        mapped = sum("shmcache-v" in line for line in maps)
+    return set(os.listdir("/proc/self/fd")), mapped
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("timeout", "step"), [(None, 1), (PATIENCE, 7)], ids=["now", "later"])
+def test_an_attach_that_is_interrupted_anywhere_leaves_nothing_open(
+    writer: shmcache.Writer, timeout: float | None, step: int, rng: random.Random
+) -> None:
+    """Before each of its instructions in turn, also those that give back what was opened; of the
+    longer way each seventh, since closing an inotify waits for the kernel."""
+    with shmcache.attach(writer.name, timeout=PATIENCE) as cache:  # imports, and the fork word
+        seat = cache.seat
+    gc.collect()
+    fds, mapped = opened()
+    for instructions in itertools.count(rng.randrange(1, 1 + step), step):
+        if not interrupted(writer.name, instructions, timeout):
+            break
+        found, maps = opened()
+        assert found <= fds, f"descriptors are left before instruction {instructions}"
+        assert maps <= mapped, f"maps are left before instruction {instructions}"
+    assert instructions > 500, "hardly any instruction was interrupted"
+    with shmcache.attach(writer.name) as cache:
+        assert seat == cache.seat

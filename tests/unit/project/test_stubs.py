@@ -483,6 +483,8 @@ HANDLES = {
     "SegmentHandle": "struct shmc_segment *",
     "WriterHandle": "struct shmc_writer *",
     "ReaderHandle": "struct shmc_reader *",
+    "DescriptorOwner": "int *",
+    "AttachmentOwner": "struct shmc_attachment *",
 }
 
 

@@ -83,12 +83,11 @@ class Attachment:
 
     def __init__(self, cache: Cache) -> None:
         self.segments = Attached(cache._place, boot_id())
-        self.made = ffi.new("struct shmc_reader **")
-        _native.check(lib.shmc_reader_create(self.segments.data, ffi.NULL, self.made), "testing")
-        self.address = _native.address(self.made[0])
+        made = ffi.addressof(self.segments.owner, "reader")
+        _native.check(lib.shmc_reader_create(self.segments.data, ffi.NULL, made), "testing")
+        self.address = _native.address(made[0])
 
     def release(self) -> None:
-        lib.shmc_reader_destroy(self.made[0])
         self.segments.close()
 
 
@@ -472,7 +471,8 @@ def test_closing_an_unused_reader_releases_the_maps_at_once(cache: Cache) -> Non
     reader = _hot.Reader(owner.address, owner, owner.release)
     reader.root()
     reader.close()
-    assert (owner.segments._fds, reader.roots) == ([], 0)
+    held = owner.segments.owner
+    assert (held.data_fd, held.seats_fd, reader.roots) == (-1, -1, 0)
 
 
 def test_a_forgotten_reader_is_collected_with_its_root(cache: Cache) -> None:

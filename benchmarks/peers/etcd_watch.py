@@ -13,7 +13,8 @@ from typing import Any
 import orjson
 
 from shmcache.source.etcd import messages
-from shmcache.source.etcd.connection import EtcdAccess, EtcdConnection
+from shmcache.source.etcd.access import EtcdAccess
+from shmcache.source.etcd.connection import EtcdConnection
 from shmcache.source.etcd.keys import end_of
 
 

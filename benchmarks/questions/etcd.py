@@ -8,8 +8,8 @@ reflectors are `shmcache run` in processes of their own, and the servers are not
                same changes one by one, 200 a second
     list       the first list of keys of 1 kB: CPU until synced, less that of an empty prefix
     workers    W processes that read configuration by key: a cache, or a gRPC watch and a dict each
-    leader     the leader of three members is killed: from the first write that is acknowledged
-               again until it is in the cache
+    leader     the leader of three members is killed: from the moment at which another one leads
+               until the first write that it acknowledges is in the cache
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ import psutil
 import shmcache
 from benchmarks import harness
 from benchmarks.harness import Row, at_most, show_bytes
+from shmcache.source.base import SourceFailed
 from shmcache.source.etcd import messages
 from shmcache.source.etcd.connection import EtcdConnection
 from shmcache.source.etcd.keys import end_of
 from shmcache.testing import ApiServer
-from shmcache.testing.etcd import EtcdServer
+from shmcache.testing.etcd import EtcdMember, EtcdServer
 
 PODS, KEYS, CONF = "/registry/pods/", "/bench/keys/", "/bench/conf/"
 TICK = os.sysconf("SC_CLK_TCK")
@@ -123,7 +124,7 @@ def _clients(etcd: EtcdServer, quick: bool) -> list[Row]:
 
 def bare_range(endpoints: str, prefix: str) -> int:
     """Reads and discards everything under a prefix; how many keys."""
-    from shmcache.source.etcd.connection import EtcdAccess
+    from shmcache.source.etcd.access import EtcdAccess
 
     connection = EtcdConnection(EtcdAccess.of(endpoints))
     key, count = prefix.encode(), 0
@@ -149,7 +150,7 @@ def _create(start: int) -> Any:
 def _grpc_watch(endpoints: str, start: int, events: int) -> int:
     import threading
 
-    from shmcache.source.etcd.connection import EtcdAccess
+    from shmcache.source.etcd.access import EtcdAccess
 
     connection, done, count = EtcdConnection(EtcdAccess.of(endpoints)), threading.Event(), 0
 
@@ -478,8 +479,8 @@ def _leader(quick: bool) -> Row:
             assert leader is not None
             leader.kill()
             killed = time.monotonic()
+            elected = _next_leader(etcd, leader)
             version = _first_write(etcd, turn)
-            elected = time.monotonic()
             assert cache["conf"].wait_for(version, PATIENCE)
             times.append(time.monotonic() - elected)
             elections.append(elected - killed)
@@ -487,18 +488,36 @@ def _leader(quick: bool) -> Row:
         lists = cache["conf"].status.counters["relists"]
     worst = max(times)
     return Row(
-        question="the leader of three is killed: from the first write to the cache",
+        question="the leader of three is killed: from a new leader to its first write in the cache",
         ours=f"{statistics.median(times) * 1e3:.0f} ms, at most {worst:.2f} s; {lists} lists",
         peer="2 s",
         must="≤ 2 s",
         met=worst <= 2.0 and lists == 0,
-        note=f"the first write came {statistics.median(elections):.1f} s after the kill",
+        note=f"the new leader came {statistics.median(elections):.1f} s after the kill",
     )
 
 
-def _first_write(etcd: EtcdServer, turn: int) -> str:
-    from shmcache.source.base import SourceFailed
+def _next_leader(etcd: EtcdServer, dead: EtcdMember) -> float:
+    """When a member says that it leads, other than the one that died."""
+    deadline = time.monotonic() + PATIENCE
+    living = [EtcdConnection(etcd.access_of(each)) for each in etcd.members if each is not dead]
+    try:
+        while time.monotonic() < deadline:
+            for each in living:
+                try:
+                    found = each.status()
+                except SourceFailed:
+                    continue
+                if found.leader == found.header.member_id:
+                    return time.monotonic()
+            time.sleep(0.005)
+    finally:
+        for each in living:
+            each.close()
+    raise AssertionError("no leader")
 
+
+def _first_write(etcd: EtcdServer, turn: int) -> str:
     while True:
         try:
             return str(etcd.txn({f"{CONF}turn": json.dumps({"turn": turn}).encode()}, timeout=1.0))

@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING
 
 from shmcache.engine.plans import Plan, PlanError
 from shmcache.reader.selectors import FieldSelector, LabelSelector
+from shmcache.reflector.backoff import BackoffSettings
 from shmcache.reflector.machine import ReflectorSettings
 from shmcache.source.base import Source
 
 if TYPE_CHECKING:
     from shmcache.engine.config.timing import Timing
-    from shmcache.source.etcd.connection import EtcdAccess
+    from shmcache.source.etcd.access import EtcdAccess
     from shmcache.source.etcd.source import EtcdSource
     from shmcache.writer.writer import Writer
 
 PAGE_KEYS = 2000
+BROKEN = BackoffSettings(initial=0.05, cap=1.0, jitter=0.25, reset_after=5.0)
+"""Between a watch that broke and the search for another member, which asks each for its status."""
 
 
 class EtcdOpener:
@@ -56,12 +59,14 @@ class EtcdOpener:
             EtcdResource(plan.name, KeyPattern(plan.keys), plan.value, plan.revisions)
             for plan in plans
         ]
+        known = ClusterHistory(history)
+        self._connection.expect(known.cluster)
         return EtcdSource(
             self._connection,
             resources,
             matches=matching(plans),
             list_silence=self._list_silence,
-            history=ClusterHistory(history),
+            history=known,
         )
 
     def settings(self, timing: Timing) -> ReflectorSettings:
@@ -72,6 +77,7 @@ class EtcdOpener:
             silence=timing.silence,
             short_watch=0.0,  # a watch that breaks at once: a member left, no version is old
             backoff=timing.backoff,
+            broken=BROKEN,
         )
 
     def is_namespaced(self, plan: Plan) -> bool:

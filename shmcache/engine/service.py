@@ -293,7 +293,7 @@ def make_opener(configuration: Configuration, stack: ExitStack) -> Opener:
 
 def _open_etcd(configuration: Configuration, stack: ExitStack) -> EtcdOpener:
     try:
-        from shmcache.source.etcd.connection import EtcdAccess
+        from shmcache.source.etcd.access import EtcdAccess
     except ImportError as error:
         raise ConfigurationError(
             f"etcd as a source needs gRPC ({error}): pip install 'shmcache[etcd]'"

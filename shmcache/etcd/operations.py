@@ -10,6 +10,10 @@ etcd3/store.go: every write is a transaction on the mod_revision that it was dec
     STORE3  a write whose answer is lost is never repeated: WriteUnknown.
     STORE4  the cache serves updates only if its objects are whole: of this prefix, without a
             transform, and with managedFields where objects have them.
+    STORE5  a revision means nothing in another history: the cache serves updates only if it was
+            listed from the cluster that answers, at its raft term or an earlier one. An update
+            from the cache that is applied at an earlier term raises WriteUnknown: a snapshot was
+            restored after the object had been cached.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shmcache.etcd.errors import EtcdError, KeyChanged, KeyExists, KeyMissing
+from shmcache.etcd.errors import EtcdError, KeyChanged, KeyExists, KeyMissing, WriteUnknown
 from shmcache.source.etcd import messages
 from shmcache.source.etcd.keys import KeyPattern
 from shmcache.source.etcd.values import RefusedValue, object_text
@@ -59,16 +63,22 @@ class Held(NamedTuple):
 
     revision: int
     obj: Object | None
-    fresh: bool
+    term: int = 0
+    """Of a cached object: the raft term at which the cache was listed; 0: read from etcd."""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it was read from etcd."""
+        return not self.term
 
 
 class Operations:
     """The steps over one prefix."""
 
     def __init__(
-        self, pattern: KeyPattern, form: str, cached: Callable[[str], Object | None]
+        self, pattern: KeyPattern, form: str, cached: Callable[[str], tuple[Object, int] | None]
     ) -> None:
-        """`cached` returns the object that the cache has under a key; None: read etcd."""
+        """`cached` returns the cache's object under a key, and its term; None: read etcd."""
         self._pattern = pattern
         self._form = form
         self._cached = cached
@@ -130,11 +140,11 @@ class Operations:
 
     def create(self, key: str, obj: Object, lease: int) -> Steps:
         """The stored object. KeyExists."""
-        held = Held(0, None, fresh=True)
+        held = Held(0, None)
         answer = yield self._txn(key, held, self._encode(key, obj), lease, f"create {key}")
         if not answer.succeeded:
             raise KeyExists(f"create {key}: the key exists")
-        return self._written(key, obj, answer)
+        return self._written(key, answer)
 
     def delete(self, key: str, uid: str, version: str) -> Steps:
         """The last state, at the revision of the deletion. KeyMissing, KeyChanged."""
@@ -151,6 +161,7 @@ class Operations:
                 continue
             answer = yield self._txn(key, held, None, 0, f"delete {key}")
             if answer.succeeded:
+                _check_history(f"delete {key}", held, answer.header)
                 held.obj["metadata"]["resourceVersion"] = str(answer.header.revision)
                 return held.obj
             held = self._held(key, answer.responses[0].response_range.kvs)
@@ -179,7 +190,8 @@ class Operations:
                 continue
             answer = yield self._txn(key, held, self._encode(key, wanted), lease, what)
             if answer.succeeded:
-                return self._written(key, wanted, answer)
+                _check_history(what, held, answer.header)
+                return self._written(key, answer)
             held = self._held(key, answer.responses[0].response_range.kvs)
 
     def _txn(
@@ -209,15 +221,15 @@ class Operations:
         found = self._cached(key)
         if found is None:
             return None
-        return Held(int(found["metadata"]["resourceVersion"]), found, fresh=False)
+        obj, term = found
+        return Held(int(obj["metadata"]["resourceVersion"]), obj, term)
 
     def _held(self, key: str, kvs: Any) -> Held:
         if not kvs:
-            return Held(0, None, fresh=True)
-        return Held(kvs[0].mod_revision, self._decode(key, kvs[0]), fresh=True)
+            return Held(0, None)
+        return Held(kvs[0].mod_revision, self._decode(key, kvs[0]))
 
-    def _written(self, key: str, obj: Object, answer: Any) -> Object:
-        del obj
+    def _written(self, key: str, answer: Any) -> Object:
         return self._decode(key, answer.responses[1].response_range.kvs[0])
 
     def _decode(self, key: str, kv: Any) -> Object:
@@ -270,6 +282,15 @@ class Operations:
 
 def _copy(obj: Object | None) -> Object | None:
     return None if obj is None else orjson.loads(orjson.dumps(obj))
+
+
+def _check_history(what: str, held: Held, header: Any) -> None:
+    """STORE5."""
+    if header.raft_term < held.term:
+        raise WriteUnknown(
+            f"{what}: it was applied, but upon an object of another history: a snapshot of etcd "
+            "was restored after the object had been cached. Read the key before you go on"
+        )
 
 
 def _check(what: str, obj: Object | None, uid: str, version: str) -> None:

@@ -23,7 +23,9 @@ from shmcache.etcd.errors import EtcdError, error_of
 from shmcache.etcd.operations import Object, Operations, Steps, StorePage, StoreRequest, Update
 from shmcache.source.base import SourceFailed
 from shmcache.source.etcd import messages
-from shmcache.source.etcd.connection import EtcdAccess, EtcdConnection
+from shmcache.source.etcd.access import EtcdAccess
+from shmcache.source.etcd.connection import EtcdConnection
+from shmcache.source.etcd.history import ClusterHistory
 from shmcache.source.etcd.keys import KeyPattern
 from shmcache.source.etcd.values import FORMS
 
@@ -64,10 +66,15 @@ class StoreBase:
         self._shared: dict[int, tuple[int, float, int]] = {}  # by ttl: lease, until, keys
         self._lock = threading.Lock()
 
-    def _from_cache(self, key: str) -> Object | None:
-        """The cached object, if it is whole (STORE4)."""
+    def _from_cache(self, key: str) -> tuple[Object, int] | None:
+        """The cached object, if it is whole (STORE4), and the term of its history (STORE5)."""
         resource = self._cached_resource
         if resource is None or not self._is_whole(resource):
+            return None
+        history = ClusterHistory(resource.record()["marks"])
+        if not history.term or history.cluster != self.connection.cluster:
+            return None
+        if history.term > self.connection.term:
             return None
         view = resource.get(key)
         if view is None:
@@ -75,7 +82,7 @@ class StoreBase:
         found: Object = view.to_dict()
         if "apiVersion" in found and not self._settings(resource).get("managed_fields"):
             return None
-        return found if "resourceVersion" in found.get("metadata", {}) else None
+        return (found, history.term) if "resourceVersion" in found.get("metadata", {}) else None
 
     def _is_whole(self, resource: CachedResource) -> bool:
         settings = self._settings(resource)

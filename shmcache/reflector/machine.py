@@ -588,7 +588,7 @@ class Reflector:
         if not cause:
             self._sleep(self._patience.delay(self._now, failure), then)
         elif self._open or self._proved:
-            self._await(self._patience.delay(self._now, failure), cause, then)
+            self._await(self._patience.broken_delay(self._now, failure), cause, then)
         else:
             self._await(self._patience.outage_delay(self._now, failure), cause, then)
 

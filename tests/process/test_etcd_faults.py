@@ -16,7 +16,8 @@ from etcds import PROGRESS, WIDGETS, Following, equals, needs_etcd, until, widge
 from shmcache.errors import SourceError
 from shmcache.source.base import FailureKind, SourceFailed
 from shmcache.source.etcd import messages
-from shmcache.source.etcd.connection import EtcdAccess, EtcdConnection
+from shmcache.source.etcd.access import EtcdAccess
+from shmcache.source.etcd.connection import EtcdConnection
 from shmcache.testing.etcd import EtcdServer, program
 
 

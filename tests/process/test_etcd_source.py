@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from etcds import GADGETS, WIDGETS, Following, equals, needs_etcd, server, until, widget
 
-from shmcache.source.etcd import connection
+from shmcache.source.etcd import members
 from shmcache.source.etcd.source import progress_is_ordered
 from shmcache.testing.etcd import EtcdServer
 
@@ -97,7 +97,7 @@ def test_pages_that_are_larger_than_a_message_are_cut(
     etcd: EtcdServer, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = ("grpc.max_receive_message_length", 2 << 20)
-    monkeypatch.setattr(connection, "OPTIONS", [*connection.OPTIONS, small])
+    monkeypatch.setattr(members, "OPTIONS", [*members.OPTIONS, small])
     for n in range(6):
         etcd.put(f"{WIDGETS}ns/{n}", widget(str(n), text="x" * 900_000))
 

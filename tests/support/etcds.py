@@ -60,13 +60,21 @@ class Following:
     """A reflector of some prefixes, its cache, and every delta that came out."""
 
     def __init__(
-        self, name: str, etcd: EtcdServer, resources: dict[str, Any], **configuration: Any
+        self,
+        name: str,
+        etcd: EtcdServer,
+        resources: dict[str, Any],
+        *,
+        endpoints: str = "",
+        **configuration: Any,
     ) -> None:
+        """`endpoints`: in the place of etcd's own."""
         tables = {
             each: {"keys": found} if isinstance(found, str) else found
             for each, found in resources.items()
         }
-        given = {"name": name, "etcd": etcd.endpoints, "resources": tables, **configuration}
+        given = {"name": name, "etcd": endpoints or etcd.endpoints, "resources": tables}
+        given |= configuration
         self.configuration = load(None, given, {})
         self._stack = ExitStack()
         self.opener = make_opener(self.configuration, self._stack)

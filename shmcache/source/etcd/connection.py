@@ -1,151 +1,54 @@
 """EtcdConnection: the members of one etcd cluster, as everything in a process shares them.
 
-MEMBER1  a read that a member does not answer goes to the next member, each at most once; a
+MEMBER1  a read that a member does not answer goes to the next member, until its time is over; a
 write only if no member can have seen it (failures.was_not_sent).
-MEMBER2  a member that failed is left: later calls begin with the one that answered last.
-MEMBER3  certificates are read when a channel is opened, so that rotated files count from the
-next connection on; a channel that failed is never used again.
+MEMBER2  a member that failed is left, and another one chosen (MEMBER5); its channel is never used
+again (MEMBER3).
 MEMBER4  a token that etcd refuses is renewed once for the call that met it. etcd refuses all
 tokens whenever its users change.
+MEMBER7  an answer of another cluster than ours, by a member that was replaced behind an open
+channel, is not taken: a read is repeated elsewhere, and a write is unknown.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import logging
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import grpc
 
 from shmcache.errors import SourceError
 from shmcache.source.base import FailureKind, SourceFailed, SourceFailure
 from shmcache.source.etcd import messages
-from shmcache.source.etcd.failures import failed, failure_of, is_passing, needs_token, was_not_sent
+from shmcache.source.etcd.access import EtcdAccess
+from shmcache.source.etcd.failures import (
+    failed,
+    failure_of,
+    is_late,
+    is_passing,
+    needs_token,
+    was_not_sent,
+)
+from shmcache.source.etcd.members import Choice, Member, Pause
 from shmcache.source.etcd.messages import Method
 
-KEEPALIVE, KEEPALIVE_TIMEOUT = 10.0, 5.0
-"""Seconds between pings of an open connection, and until one without an answer ends it. etcd
-refuses clients that ping more often than every 5 s."""
-MESSAGE_MAX = 64 << 20
-"""Bytes of the largest answer that is taken; pages are made far smaller."""
-FIRST_PATIENCE = 3.0
-"""Seconds that a member has for a read while there are others to ask."""
+logger = logging.getLogger(__name__)
+
+PATIENCE = 3.0
+"""Seconds that a member has for a read while there are others to ask; twice as long each time."""
+SMALL_PATIENCE = 0.5
+"""The same for a read that takes etcd no work. A leader just elected may drop it, up to 3.4."""
+CHOICE_SECONDS = 5.0
+"""So long a call waits for a member that knows a leader."""
+PAUSES = (0.05, 0.4)
+"""Seconds between two questions for it, the first and the longest."""
 Metadata = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EtcdAccess:
-    """Where an etcd cluster is, and as whom it is asked."""
-
-    endpoints: tuple[str, ...]
-    """https://host:port or http://host:port, all of one scheme."""
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    user: str = ""
-    password: str = ""
-    password_file: str = ""
-
-    def __post_init__(self) -> None:
-        schemes = {urlsplit(each).scheme for each in self.endpoints}
-        if not self.endpoints or not all(_is_endpoint(each) for each in self.endpoints):
-            raise SourceError(
-                f"{','.join(self.endpoints)!r} are not endpoints of etcd, such as "
-                "https://etcd-1:2379,https://etcd-2:2379"
-            )
-        if len(schemes) > 1:
-            raise SourceError("the endpoints of one etcd cluster must all be http or all be https")
-        if bool(self.cert_file) != bool(self.key_file):
-            raise SourceError("a client certificate needs both files: certificate and key")
-        if (self.ca_file or self.cert_file) and not self.is_secure:
-            raise SourceError("certificates need https:// endpoints")
-        if (self.password or self.password_file) and not self.user:
-            raise SourceError("a password needs a user")
-
-    @classmethod
-    def of(cls, text: str, **more: Any) -> EtcdAccess:
-        """Of endpoints that are separated by commas."""
-        found = tuple(part.strip().rstrip("/") for part in text.split(",") if part.strip())
-        return cls(endpoints=found, **more)
-
-    @property
-    def is_secure(self) -> bool:
-        """Whether connections use TLS."""
-        return self.endpoints[0].startswith("https://")
-
-    @property
-    def origin(self) -> str:
-        """The cluster, in the settings that a cache's content depends on."""
-        return "etcd " + ",".join(sorted(self.endpoints))
-
-    def secret(self) -> str:
-        """The password, from its file if it has one. SourceError."""
-        if not self.password_file:
-            return self.password
-        return _read(self.password_file).decode().strip()
-
-    def credentials(self) -> grpc.ChannelCredentials | None:
-        """TLS of a new channel; None without TLS. SourceError."""
-        if not self.is_secure:
-            return None
-        return grpc.ssl_channel_credentials(
-            root_certificates=_read(self.ca_file) if self.ca_file else None,
-            private_key=_read(self.key_file) if self.key_file else None,
-            certificate_chain=_read(self.cert_file) if self.cert_file else None,
-        )
-
-
-def _is_endpoint(text: str) -> bool:
-    parts = urlsplit(text)
-    return parts.scheme in {"http", "https"} and bool(parts.netloc) and not parts.path
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror}") from error
-
-
-OPTIONS = [
-    ("grpc.keepalive_time_ms", int(1000 * KEEPALIVE)),
-    ("grpc.keepalive_timeout_ms", int(1000 * KEEPALIVE_TIMEOUT)),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.max_receive_message_length", MESSAGE_MAX),
-    ("grpc.max_send_message_length", MESSAGE_MAX),
-    ("grpc.use_local_subchannel_pool", 1),  # a new channel does not wait for an old one's backoff
-    ("grpc.enable_retries", 0),  # call() decides (MEMBER1)
-    ("grpc.enable_http_proxy", 0),
-]
-
-
-class Member:
-    """A channel to one endpoint."""
-
-    def __init__(self, access: EtcdAccess, endpoint: str) -> None:
-        self.endpoint = endpoint
-        target, credentials = urlsplit(endpoint).netloc, access.credentials()
-        self.channel = (
-            grpc.insecure_channel(target, OPTIONS)
-            if credentials is None
-            else grpc.secure_channel(target, credentials, OPTIONS)
-        )
-
-    def unary(self, method: Method) -> Any:
-        """A callable of a method with one answer."""
-        return self.channel.unary_unary(
-            method.path, method.request.SerializeToString, method.response.FromString
-        )
-
-    def stream(self, method: Method) -> Any:
-        """A callable of a method with streams in both directions."""
-        return self.channel.stream_stream(
-            method.path, method.request.SerializeToString, method.response.FromString
-        )
+_ENDED = (grpc.RpcError, grpc.FutureCancelledError, concurrent.futures.CancelledError)
 
 
 class EtcdStream:
@@ -155,8 +58,8 @@ class EtcdStream:
         self, connection: EtcdConnection, what: str, member: Member, token: Metadata, call: Any
     ) -> None:
         self._connection = connection
+        self.member = member
         self._what = what
-        self._member = member
         self._token = token
         self._call = call
 
@@ -164,11 +67,11 @@ class EtcdStream:
         try:
             yield from self._call
         except grpc.RpcError as error:
-            raise self._connection.broken(error, self._what, self._member, self._token) from error
+            raise self._connection.broken(error, self._what, self.member, self._token) from error
 
     def leave(self) -> None:
         """The next call goes to another member, if there is one."""
-        self._connection.leave(self._member)
+        self._connection.leave(self.member)
 
     def forget(self) -> None:
         """The next call has a new token."""
@@ -184,38 +87,85 @@ class EtcdConnection:
 
     def __init__(self, access: EtcdAccess) -> None:
         self.access = access
+        self.cluster = 0
+        """The id of the cluster that is ours (MEMBER6); 0: no member has answered yet."""
+        self.term = 0
+        """The raft term of the last answer."""
         self._lock = threading.Lock()
-        self._at = 0
         self._member: Member | None = None
         self._token: str | None = None
         self._closed = False
 
     # ---- members ---------------------------------------------------------------------------
 
+    def expect(self, cluster: int) -> None:
+        """This cluster is ours, if none has answered yet; 0: any."""
+        with self._lock:
+            self.cluster = self.cluster or cluster
+
     def member(self) -> Member:
-        """The member that answered last, or the next one to try."""
+        """The member that answered last, or the one that is chosen now. SourceFailed."""
+        found: Member = _finished(self._member_steps(time.monotonic() + CHOICE_SECONDS))
+        return found
+
+    def _current(self) -> Member | None:
         with self._lock:
             if self._closed:
                 raise SourceFailed(SourceFailure(FailureKind.CANCELLED, "etcd: closed"))
-            if self._member is None:
-                endpoints = self.access.endpoints
-                try:
-                    self._member = Member(self.access, endpoints[self._at % len(endpoints)])
-                except SourceError as error:
-                    raise SourceFailed(
-                        SourceFailure(FailureKind.NETWORK, f"etcd: {error}")
-                    ) from error
             return self._member
 
+    def _member_steps(self, deadline: float) -> Generator[Any, Any, Member]:
+        """MEMBER5, as steps of calls."""
+        deadline = min(deadline, time.monotonic() + CHOICE_SECONDS)
+        pause, longest = PAUSES
+        while True:
+            member = self._current()
+            if member is not None:
+                return member
+            try:
+                members = [Member(self.access, each) for each in self.access.endpoints]
+            except SourceError as error:
+                raise SourceFailed(SourceFailure(FailureKind.NETWORK, f"etcd: {error}")) from error
+            choice = Choice(members, self.cluster)
+            chosen: Member | None = None
+            try:
+                chosen = yield choice
+            except concurrent.futures.CancelledError as error:
+                raise failed("cancelled", "etcd", grpc.StatusCode.CANCELLED) from error
+            finally:
+                choice.release(chosen)
+            if chosen is not None:
+                logger.debug("etcd: %s serves; not: %s", chosen.endpoint, choice.why)
+                return self._use(chosen, choice.cluster)
+            if not choice.answered or time.monotonic() + pause > deadline:
+                raise SourceFailed(SourceFailure(FailureKind.REFUSED, f"etcd: {choice.why}"))
+            try:
+                yield Pause(pause)
+            except concurrent.futures.CancelledError as error:
+                raise failed("cancelled", "etcd", grpc.StatusCode.CANCELLED) from error
+            pause = min(2 * pause, longest)
+
+    def _use(self, chosen: Member, cluster: int) -> Member:
+        """The member is everybody's, unless somebody else has chosen one meanwhile."""
+        with self._lock:
+            if self._member is None and not self._closed:
+                self._member, self.cluster = chosen, cluster
+                return chosen
+            found, closed = self._member, self._closed
+        chosen.channel.close()
+        if closed or found is None:
+            raise SourceFailed(SourceFailure(FailureKind.CANCELLED, "etcd: closed"))
+        return found
+
     def leave(self, member: Member) -> None:
-        """The next call goes to the next endpoint, unless somebody has left this one already.
+        """The next call chooses a member, unless somebody has left this one already.
 
         The channel is not closed: calls of other threads may still be answered on it. It ends with
         the last of them.
         """
         with self._lock:
             if self._member is member:
-                self._member, self._at = None, self._at + 1
+                self._member = None
 
     def close(self) -> None:
         """Ends the open channel. Later calls fail as CANCELLED."""
@@ -234,37 +184,37 @@ class EtcdConnection:
         *,
         timeout: float,
         writes: bool = False,
+        patience: float = PATIENCE,
         pending: Callable[[Any], None] = lambda _: None,
     ) -> Any:
         """The answer of the first member that gives one (MEMBER1). SourceFailed.
 
         `pending` receives the call before its answer comes; another thread may cancel it.
         """
-        steps = self._attempts(method, request, what, timeout, writes=writes)
-        called = next(steps)
+        steps = self._attempts(method, request, what, timeout, patience, writes=writes)
+        return _finished(steps, pending)
+
+    def status(self, timeout: float = 1.0) -> Any:
+        """The status of the first endpoint, whether it knows a leader or not. SourceFailed."""
+        member = Member(self.access, self.access.endpoints[0])
         try:
-            while True:
-                pending(called)
-                try:
-                    answer = called.result()
-                except (grpc.RpcError, grpc.FutureCancelledError) as error:
-                    called = steps.throw(error)
-                else:
-                    called = steps.send(answer)
-        except StopIteration as ended:
-            return ended.value
+            return member.unary(messages.STATUS)(messages.StatusRequest(), timeout=timeout)
+        except grpc.RpcError as error:
+            raise failure_of(error, f"status at {member.endpoint}") from error
+        finally:
+            member.channel.close()
 
     async def call_async(
         self, method: Method, request: Any, what: str, *, timeout: float, writes: bool = False
     ) -> Any:
         """The same without blocking the event loop; a cancelled task cancels its call."""
-        steps = self._attempts(method, request, what, timeout, writes=writes)
-        called = next(steps)
+        steps = self._attempts(method, request, what, timeout, PATIENCE, writes=writes)
         try:
+            called = next(steps)
             while True:
                 try:
                     answer = await _result_of(called)
-                except (grpc.RpcError, grpc.FutureCancelledError) as error:
+                except _ENDED as error:
                     called = steps.throw(error)
                 else:
                     called = steps.send(answer)
@@ -272,33 +222,54 @@ class EtcdConnection:
             return ended.value
 
     def _attempts(
-        self, method: Method, request: Any, what: str, timeout: float, *, writes: bool
-    ) -> Generator[Any, Any, Any]:
+        self, method: Method, request: Any, what: str, timeout: float, patience: float,
+        *, writes: bool,
+    ) -> Generator[Any, Any, Any]:  # fmt: skip
         """The calls of one request, each of which the caller waits for and answers (MEMBER1)."""
-        tries = len(self.access.endpoints)
-        renewed = False
+        deadline = time.monotonic() + timeout
+        tries, renewed = len(self.access.endpoints), False
+        alone = tries == 1 or writes
         while True:
-            tries -= 1
-            member = self.member()
+            member = yield from self._member_steps(deadline)
             token: Metadata = ()
             try:
                 token = yield from self._token_steps(member)
-                patience = min(timeout, FIRST_PATIENCE) if tries > 0 and not writes else timeout
-                return (
-                    yield member.unary(method).future(request, timeout=patience, metadata=token)
+                left = max(deadline - time.monotonic(), 0.1)
+                answer = yield member.unary(method).future(
+                    request, timeout=left if alone else min(left, patience), metadata=token
                 )
+                header = getattr(answer, "header", None)
+                if header is None or self.is_ours(member, header):
+                    return answer
+                tries -= 1
+                if writes or tries <= 0:
+                    raise failed("another cluster answered", what)
             except grpc.RpcError as error:
                 if needs_token(error) and not renewed and self.access.user:
-                    renewed, tries = True, tries + 1
+                    renewed = True
                     self.forget(token)
                     continue
                 if is_passing(error):
+                    logger.debug("%s: %s is left: %s", what, member.endpoint, error.details())
                     self.leave(member)
-                    if tries > 0 and (not writes or was_not_sent(error)):
+                    if is_late(error) and not alone:
+                        patience *= 2
+                    else:
+                        tries -= 1
+                    in_time = tries > 0 and time.monotonic() < deadline
+                    if in_time and (not writes or was_not_sent(error)):
                         continue
                 raise failure_of(error, f"{what} at {member.endpoint}") from error
-            except grpc.FutureCancelledError as error:
+            except (grpc.FutureCancelledError, concurrent.futures.CancelledError) as error:
                 raise failed("cancelled", what, grpc.StatusCode.CANCELLED) from error
+
+    def is_ours(self, member: Member, header: Any) -> bool:
+        """MEMBER7; a member of another cluster is left."""
+        if header.cluster_id == self.cluster or not self.cluster:
+            self.term = header.raft_term
+            return True
+        self.leave(member)
+        return False
 
     def stream(
         self,
@@ -323,6 +294,7 @@ class EtcdConnection:
         if needs_token(error):
             self.forget(token)
         if is_passing(error):
+            logger.debug("%s: %s is left: %s", what, member.endpoint, error.details())
             self.leave(member)
         return failure_of(error, f"{what} at {member.endpoint}")
 
@@ -330,19 +302,8 @@ class EtcdConnection:
 
     def token(self, member: Member) -> Metadata:
         """The metadata that name our user; none without one. RpcError, SourceFailed."""
-        steps = self._token_steps(member)
-        try:
-            called = next(steps)
-            while True:
-                try:
-                    answer = called.result()
-                except grpc.RpcError as error:
-                    called = steps.throw(error)
-                else:
-                    called = steps.send(answer)
-        except StopIteration as ended:
-            found: Metadata = ended.value
-            return found
+        found: Metadata = _finished(self._token_steps(member))
+        return found
 
     def _token_steps(self, member: Member) -> Generator[Any, Any, Metadata]:
         """At most one call, as _attempts() has them."""
@@ -357,9 +318,7 @@ class EtcdConnection:
                 raise failed(str(error), "etcd", grpc.StatusCode.UNAUTHENTICATED) from error
             request = messages.AuthenticateRequest(name=self.access.user, password=password)
             try:
-                answer = yield member.unary(messages.AUTHENTICATE).future(
-                    request, timeout=FIRST_PATIENCE
-                )
+                answer = yield member.unary(messages.AUTHENTICATE).future(request, timeout=PATIENCE)
             except grpc.RpcError as error:
                 if "authentication is not enabled" in (error.details() or ""):
                     return ()
@@ -374,6 +333,23 @@ class EtcdConnection:
         with self._lock:
             if token and token[0][1] == self._token:
                 self._token = None
+
+
+def _finished(steps: Generator[Any, Any, Any], pending: Callable[[Any], None] | None = None) -> Any:
+    """Carries out steps, blocking in each call; what they return."""
+    try:
+        called = next(steps)
+        while True:
+            if pending is not None:
+                pending(called)
+            try:
+                answer = called.result()
+            except _ENDED as error:
+                called = steps.throw(error)
+            else:
+                called = steps.send(answer)
+    except StopIteration as ended:
+        return ended.value
 
 
 async def _result_of(called: Any) -> Any:

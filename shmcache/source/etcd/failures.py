@@ -65,6 +65,8 @@ def failed(text: str, what: str, code: grpc.StatusCode = _CODE.UNKNOWN) -> Sourc
         refused = "refused" in text.lower()
         kind = FailureKind.REFUSED if refused else FailureKind.NETWORK
         return SourceFailed(SourceFailure(kind, words))
+    if _is_late(text):
+        return SourceFailed(SourceFailure(FailureKind.SILENT, words))
     if code in _PLAIN:
         return SourceFailed(SourceFailure(_PLAIN[code], words))
     return _status(_HTTP.get(code, 500), "", words)
@@ -81,10 +83,16 @@ def needs_token(error: grpc.RpcError) -> bool:
 
 def is_passing(error: grpc.RpcError) -> bool:
     """Whether another member may answer what this one did not."""
-    code = error.code()
-    return code in {_CODE.UNAVAILABLE, _CODE.DEADLINE_EXCEEDED} or (
-        "request timed out" in (error.details() or "")
-    )
+    return error.code() is _CODE.UNAVAILABLE or is_late(error)
+
+
+def is_late(error: grpc.RpcError) -> bool:
+    """Whether a member took too long; up to 3.5, some of these errors have the code UNKNOWN."""
+    return error.code() is _CODE.DEADLINE_EXCEEDED or _is_late(error.details() or "")
+
+
+def _is_late(text: str) -> bool:
+    return "request timed out" in text or "context deadline exceeded" in text
 
 
 def was_not_sent(error: grpc.RpcError) -> bool:

@@ -63,7 +63,8 @@ TABLE: dict[str, str] = {
     "AuthenticateRequest": "name=1:string password=2:string",
     "AuthenticateResponse": "header=1:Header token=2:string",
     "StatusRequest": "",
-    "StatusResponse": "header=1:Header version=2:string dbSize=3:int64 leader=4:uint64",
+    "StatusResponse": "header=1:Header version=2:string dbSize=3:int64 leader=4:uint64 "
+    "isLearner=10:bool",
 }
 
 

@@ -34,7 +34,7 @@ from shmcache.protocol.status import ServerStatus
 from shmcache.protocol.versions import is_version
 from shmcache.source.base import FailureKind, SourceFailed, SourceFailure
 from shmcache.source.etcd import messages
-from shmcache.source.etcd.connection import EtcdConnection, EtcdStream
+from shmcache.source.etcd.connection import PATIENCE, SMALL_PATIENCE, EtcdConnection, EtcdStream
 from shmcache.source.etcd.failures import expired, failed
 from shmcache.source.etcd.fragments import Fragments
 from shmcache.source.etcd.history import ClusterHistory
@@ -163,9 +163,12 @@ class EtcdSource:
         """The header of a linearizable read: no member can answer it without the leader."""
         prefix = self._resources[0].pattern.prefix
         request = messages.RangeRequest(key=prefix, limit=1, keys_only=True)
-        return self._call(messages.RANGE, request, min(timeout, self._list_silence)).header
+        timeout = min(timeout, self._list_silence)
+        return self._call(messages.RANGE, request, timeout, SMALL_PATIENCE).header
 
-    def _call(self, method: messages.Method, request: Any, timeout: float) -> Any:
+    def _call(
+        self, method: messages.Method, request: Any, timeout: float, patience: float = PATIENCE
+    ) -> Any:
         calls: list[Any] = []
 
         def pending(call: Any) -> None:
@@ -178,7 +181,7 @@ class EtcdSource:
 
         try:
             return self._connection.call(
-                method, request, self.what, timeout=timeout, pending=pending
+                method, request, self.what, timeout=timeout, patience=patience, pending=pending
             )
         finally:
             with self._lock:
@@ -208,8 +211,8 @@ class EtcdSource:
             stream.cancel()
         try:
             answers = self._answers(stream, talk)
-            self._created(answers, version)
-            ordered = self._is_progress_ordered()
+            self._created(answers, stream, version)
+            ordered = progress_is_ordered(stream.member.version)
             yield self._events(answers, version, progress_moves=ordered)
         finally:
             talk.end()
@@ -252,9 +255,12 @@ class EtcdSource:
             )
         )
 
-    def _created(self, answers: Iterator[Any], version: int) -> None:
+    def _created(self, answers: Iterator[Any], stream: EtcdStream, version: int) -> None:
         """The member's acceptance. A watch from the future would be silent for ever (ETCDSRC3)."""
         answer = next(answers)
+        if not self._connection.is_ours(stream.member, answer.header):
+            why = f"{self.what}: {stream.member.endpoint} belongs to another cluster now"
+            raise SourceFailed(SourceFailure(FailureKind.ENDED, why))
         self.history.check_member(answer.header, self.what)
         header = self._consistent(PROBE_SILENCE)
         self.history.check(header, self.what)
@@ -272,7 +278,7 @@ class EtcdSource:
             return
         key, known = self.last
         request = messages.RangeRequest(key=key, revision=version, keys_only=True)
-        answer = self._call(messages.RANGE, request, PROBE_SILENCE)
+        answer = self._call(messages.RANGE, request, PROBE_SILENCE, SMALL_PATIENCE)
         found = answer.kvs[0].mod_revision if answer.kvs else 0
         if found != known:
             raise expired(
@@ -289,10 +295,6 @@ class EtcdSource:
                 f"{answer.compact_revision} are gone"
             )
         raise failed(answer.cancel_reason or "the watch was cancelled", self.what)
-
-    def _is_progress_ordered(self) -> bool:
-        answer = self._call(messages.STATUS, messages.StatusRequest(), PROBE_SILENCE)
-        return progress_is_ordered(answer.version)
 
     def _events(
         self, answers: Iterator[Any], version: int, *, progress_moves: bool

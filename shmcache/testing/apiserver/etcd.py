@@ -29,7 +29,8 @@ from shmcache.protocol import failures
 from shmcache.protocol.builtins import builtin
 from shmcache.source.base import SourceFailed
 from shmcache.source.etcd import messages
-from shmcache.source.etcd.connection import EtcdAccess, EtcdConnection
+from shmcache.source.etcd.access import EtcdAccess
+from shmcache.source.etcd.connection import EtcdConnection
 from shmcache.source.etcd.keys import end_of
 from shmcache.source.etcd.values import RefusedValue, refuse_foreign
 from shmcache.testing.apiserver.store import Backup, Object, ObjectStore, Raced

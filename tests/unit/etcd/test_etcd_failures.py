@@ -21,6 +21,8 @@ CODE = grpc.StatusCode
         (CODE.DEADLINE_EXCEEDED, "Deadline Exceeded"),
         (CODE.UNAVAILABLE, "Socket closed"),
         (CODE.UNAVAILABLE, "etcdserver: leader changed"),
+        (CODE.UNKNOWN, "context deadline exceeded"),
+        (CODE.UNAVAILABLE, "etcdserver: request timed out"),
     ],
 )
 def test_a_write_whose_answer_is_lost_is_unknown(code: grpc.StatusCode, text: str) -> None:

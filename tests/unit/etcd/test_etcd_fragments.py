@@ -11,7 +11,8 @@ from shmcache.etcd.operations import Operations
 from shmcache.protocol.options import ListOptions
 from shmcache.source.base import FailureKind, SourceFailed
 from shmcache.source.etcd import fragments, messages
-from shmcache.source.etcd.connection import EtcdAccess, EtcdConnection
+from shmcache.source.etcd.access import EtcdAccess
+from shmcache.source.etcd.connection import EtcdConnection
 from shmcache.source.etcd.fragments import Fragments
 from shmcache.source.etcd.keys import EtcdResource, KeyPattern
 from shmcache.source.etcd.source import EtcdSource

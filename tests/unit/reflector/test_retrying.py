@@ -7,6 +7,7 @@ from itertools import takewhile
 
 import pytest
 
+from shmcache.reflector.backoff import BackoffSettings
 from shmcache.reflector.retrying import (
     ACCESS,
     QUIET_SPREAD,
@@ -85,3 +86,15 @@ def test_a_resource_that_is_denied_asks_at_least_every_thirty_seconds() -> None:
     assert all(20.0 <= wait <= 30.0 for wait in waits[8:])
     assert made.delay(now, statuses.http(404, "NotFound")) <= 1.6  # others are not affected
     assert made.delay(now + 61.0, denied) <= 1.2
+
+
+def test_a_watch_that_broke_has_a_backoff_of_its_own() -> None:
+    """A member of etcd died: the search for the next one is cheap. Others wait as before."""
+    broken = BackoffSettings(initial=0.1, cap=0.4, jitter=0.0, reset_after=5.0)
+    usual = BackoffSettings(initial=3.0, cap=9.0, jitter=0.0)
+    own = Patience(ReflectorSettings(backoff=usual, broken=broken), random.Random(1))
+    plain = Patience(ReflectorSettings(backoff=usual), random.Random(1))
+
+    assert [own.broken_delay(n, None) for n in (0, 1, 2, 3, 9)] == [0.1, 0.2, 0.4, 0.4, 0.1]
+    assert own.delay(10, None) == 3.0
+    assert [plain.broken_delay(0, None), plain.delay(0, None)] == [3.0, 6.0]

@@ -41,6 +41,11 @@ SOCKET = (
 )
 LONG = b"X-Long: " + b"a" * 60_000 + b"\r\n"
 VALUES = b"%b,%b" % (NUMBER, b",".join(b"%x" % number for number in range(1800)))
+TERMS = b"a!=%b," % NUMBER + b",".join(b"a!=%x" % number for number in range(1150))
+FIELDS = b"metadata.name!=%b," % NUMBER + b",".join(
+    b"metadata.name!=%x" % number for number in range(420)
+)
+"""As many terms as a selector may have, each of which is compiled."""
 
 
 class Way(NamedTuple):
@@ -111,6 +116,16 @@ WAYS: dict[str, Way] = {
     "requests during a watch": Way(WATCH + b"\r\n", (GET + b"\r\n") * 100),
     "pings with unread answers": Way(SOCKET, b"\x89\x84maskabcd" * 500),
     "frames that no client may send": Way(SOCKET, b"\x8f\x80mask" * 500),
+    "a watch with many terms": Way(
+        WATCH.replace(b"watch=1", b"watch=1&labelSelector=" + TERMS) + b"\r\n"
+    ),
+    "many terms and no list": Way(
+        LIST.replace(b"pods", b"pods?resourceVersion=99999999&labelSelector=" + TERMS)
+    ),
+    "a watch of many fields": Way(
+        WATCH.replace(b"watch=1", b"watch=1&fieldSelector=" + FIELDS) + b"\r\n"
+    ),
+    "pings with the handshake": Way(SOCKET + b"\x89\x84maskabcd" * 6000),
     "half a frame": Way(SOCKET + b"\x82\xfe\xff\xff", b"a" * 4096, most=60 << 10),
 }
 GUARDED = [

@@ -14,14 +14,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shmcache.reader.selectors import Selector
     from shmcache.serve.http.heads import Fields
     from shmcache.serve.http.requests import HttpRequest
 
 FREE = 2048
 _TARGET, _HEADERS = 5, 3
 """How often the text of a target and of headers is kept."""
-_VALUE = 160
-"""Of one value of a selector: its text, and its places in tuples and sets."""
+_TERM, _VALUE = 640, 160
+"""Of one term of a selector, compiled, and of each of its values: texts, places in tuples and sets,
+and the function that tests an object."""
+_SHARD = 8
+"""How often the text of a shard selector."""
 DIFFERENCE = 200
 """Of an object that an exact version shows as it was."""
 
@@ -38,6 +42,11 @@ def _texts(headers: Mapping[str, str]) -> int:
     return sum(map(len, headers.values()))
 
 
-def weight_of_selectors(*texts: str) -> int:
-    """Of selectors, once they were read."""
-    return sum(2 * len(text) + _VALUE * (text.count(",") + 1) for text in texts if text)
+def weight_of_selectors(*selectors: Selector | None, shard: str = "") -> int:
+    """Of compiled selectors; `shard`: the text of a third one."""
+    found = _SHARD * len(shard)
+    for selector in selectors:
+        for term in () if selector is None else selector.requirements:
+            found += _TERM + 2 * len(term.key)
+            found += sum(_VALUE + 2 * len(value) for value in term.values)
+    return found

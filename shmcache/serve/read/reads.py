@@ -68,10 +68,8 @@ async def list_(
     assert target is not None
     shape = accept.shape(request.headers.get("accept", ""), query, many=True)
     asked = validation.parse_options(query)
-    request.weight = weight_of_selectors(
-        asked.label_selector, asked.field_selector, asked.shard_selector
-    )
     labels, fields = selectors(server, served, asked)
+    request.weight = weight_of_selectors(labels, fields, shard=asked.shard_selector)
     shape = served.scope.check(kind, target.namespace, shape=shape)
     labels, fields = served.scope.check_selectors(kind, labels, fields)
     shard = validation.shard_of(asked)

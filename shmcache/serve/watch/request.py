@@ -32,10 +32,8 @@ async def answer(
     namespace = request.target.namespace
     shape = accept.shape(request.headers.get("accept", ""), request.query)
     asked = validation.parse_options(request.query)
-    request.weight = weight_of_selectors(
-        asked.label_selector, asked.field_selector, asked.shard_selector
-    )
     labels, fields = reads.selectors(server, served, asked)
+    request.weight = weight_of_selectors(labels, fields, shard=asked.shard_selector)
     shape = served.scope.check(served.kind, namespace, shape=shape)
     labels, fields = served.scope.check_selectors(served.kind, labels, fields)
     shard = served.scope.check_shard(served.kind, validation.shard_of(asked))
@@ -172,23 +170,26 @@ class _Socket:
         connection = self._connection
         connection.paused = False
         try:
-            for _ in range(FRAMES):
-                if not connection.alive or connection.closing or connection.backlog:
-                    return
-                frame = self._frames.next()
-                if frame is None:
-                    break
-                if frame.kind == websocket.CLOSE:
-                    self._watcher.finish()
-                    return
-                if frame.kind == websocket.PING:
-                    connection.send(websocket.frame(websocket.PONG, frame.data))
-            else:
-                connection.paused = True
-                connection.server.slowly(self._read)
+            self._answer_frames()
         except websocket.Broken as broken:
+            self._frames = websocket.Frames()
             self._watcher.gone()
             self._close(broken.code)
-            return
-        connection.note(len(self._frames))
+        connection.note(len(self._frames))  # also those that wait for a backlog
         connection.listen()
+
+    def _answer_frames(self) -> None:
+        connection = self._connection
+        for _ in range(FRAMES):
+            if not connection.alive or connection.closing or connection.backlog:
+                return
+            frame = self._frames.next()
+            if frame is None:
+                return
+            if frame.kind == websocket.CLOSE:
+                self._watcher.finish()
+                return
+            if frame.kind == websocket.PING:
+                connection.send(websocket.frame(websocket.PONG, frame.data))
+        connection.paused = True
+        connection.server.slowly(self._read)

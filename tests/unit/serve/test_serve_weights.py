@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import gzip
 import random
 import socket
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +19,7 @@ from served import Asked, Stream, pod, serving
 
 import shmcache
 from shmcache.protocol.failures import Failure
+from shmcache.reader.selectors import FieldSelector, LabelSelector
 from shmcache.serve.auth.access import Access, Tokens
 from shmcache.serve.auth.kept_answers import KeptAnswers, key_of
 from shmcache.serve.http import weights, zipping
@@ -283,7 +286,84 @@ def test_pieces_that_are_compressed_alone_are_one_gzip_member(some: list[bytes])
     assert len(made) == len(some) + 1
 
 
+def _filled(make: Callable[[int], str]) -> str:
+    """As many terms as a selector may have."""
+    terms: list[str] = []
+    while sum(map(len, terms)) + len(terms) < 8000:
+        terms.append(make(len(terms)))
+    return ",".join(terms)
+
+
+COMPILED: dict[str, tuple[type[LabelSelector | FieldSelector], Callable[[int], str]]] = {
+    "unequal": (LabelSelector, lambda n: f"a!={n:x}"),
+    "equal": (LabelSelector, lambda n: f"a{n:x}=b"),
+    "exists": (LabelSelector, lambda n: f"a{n:x}"),
+    "exists not": (LabelSelector, lambda n: f"!a{n:x}"),
+    "greater": (LabelSelector, lambda n: f"a>{n}"),
+    "in": (LabelSelector, lambda n: f"a in (b{n:x})"),
+    "in several": (LabelSelector, lambda n: f"a in (b{n:x},c{n:x},d)"),
+    "a field": (FieldSelector, lambda n: f"a={n:x}"),
+    "a field with nothing": (FieldSelector, lambda n: f"a{n:x}="),
+    "a name": (FieldSelector, lambda n: f"metadata.name!={n:x}"),
+    "a long path": (FieldSelector, lambda n: f"a.b.c.d.e.f.g.h={n:x}"),
+}
+
+
+@pytest.mark.parametrize("case", COMPILED)
+def test_compiled_selectors_take_no_more_than_they_weigh(case: str) -> None:
+    """Measured: terms are tuples, sets and functions, many times the size of their text."""
+    kind, make = COMPILED[case]
+    text = _filled(make)
+    kind.parse(text)  # what is made once
+    gc.collect()
+    tracemalloc.start()
+    try:
+        selector = kind.parse(text)
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken > 100_000, "nothing was measured"
+    assert taken <= weights.weight_of_selectors(selector) < 4 * taken
+
+
 def test_estimates_rise_with_what_they_estimate() -> None:
-    assert weights.weight_of_selectors("", "") == 0
-    assert weights.weight_of_selectors("a=b") < weights.FREE
-    assert weights.weight_of_selectors("a in (b,c)") > weights.weight_of_selectors("a in (bcd)")
+    def weight(text: str) -> int:
+        return weights.weight_of_selectors(LabelSelector.parse(text))
+
+    assert weights.weight_of_selectors(None, None) == 0
+    assert 0 < weights.weight_of_selectors(shard="x") < weights.FREE
+    assert weight("a=b") < weights.FREE
+    assert weight("a in (b,c)") > weight("a in (bcd)")
+
+
+SOCKET = (
+    b"GET /api/v1/pods?watch=1 HTTP/1.1\r\n" + HOST
+    + b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: http://localhost\r\n\r\n"
+)  # fmt: skip
+
+
+def test_frames_that_wait_for_a_backlog_are_counted() -> None:
+    """Those that came with the handshake, or in the same record of TLS as others."""
+    pings = b"\x89\x84maskabcd" * 4000
+    with serving(MANY) as asked, silent(asked, LIST + b"\r\n") as sock:
+        server = asked.serve.server
+
+        def state() -> tuple[bool, int, int]:
+            [one] = server.connections
+            return one.busy, one.backlog, one.received
+
+        until(lambda: asked.serve.call(state)[1] > 0)
+        while asked.serve.call(state)[0]:
+            sock.recv(20_000)  # all is sent, and the buffers of the kernel are full
+        sock.sendall(SOCKET)
+        until(lambda: asked.serve.call(state)[1] > 0)
+
+        def come() -> None:
+            [one] = server.connections
+            assert one.on_data is not None
+            one.on_data(pings)
+
+        asked.serve.call(come)
+        assert asked.serve.call(state)[2] == len(pings)

@@ -40,7 +40,15 @@ __all__ = [
 
 
 class ShmCacheError(Exception):
-    """The root of all errors of this package. Catch it to catch them all."""
+    """The root of all errors of this package. Catch it to catch them all.
+
+    Each carries a note, which tracebacks show, that leads to its entry in docs/api.md.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        entry = next(cls.__name__ for cls in type(self).__mro__ if cls.__name__ in __all__)
+        self.add_note(f"Cause and cure: docs/api.md#{entry.lower()}")
 
 
 class ClosedError(ShmCacheError):

@@ -469,7 +469,7 @@ def test_a_resource_that_is_not_cached_is_an_error_that_lists_those_that_are(
     function = script.function(asynchronous=asynchronous)
     with pytest.raises(NotCached, match=r"'podz'.*pods, nodes; did you mean 'pods'\?"):
         lab.start(function, resource="podz")
-    with pytest.raises(NotCached, match=r"reads 'deployments.apps'.*it has pods, nodes$"):
+    with pytest.raises(NotCached, match=r"reads 'deployments.apps'.*it has pods, nodes\n"):
         lab.start(function, owns=["deployments.apps"])
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
 from shmcache import errors
+from shmcache.engine.budget import OverBudget
+
+ROOT = Path(__file__).resolve().parents[3]
 
 CLASSES = [getattr(errors, name) for name in errors.__all__]
 
@@ -30,6 +35,13 @@ def test_an_exception_has_the_root_and_says_what_to_do(cls: type[Exception]) -> 
     assert issubclass(cls, errors.ShmCacheError)
     assert cls.__doc__ is not None
     assert cls.__doc__.count(".") >= 2
+
+
+@pytest.mark.parametrize("cls", [*CLASSES, OverBudget], ids=lambda cls: cls.__name__)
+def test_the_note_of_an_exception_leads_to_an_entry(cls: type[Exception]) -> None:
+    page, _, anchor = make(cls).__notes__[0].rpartition(" ")[2].partition("#")
+    headings = re.findall(r"^### (\w+)$", (ROOT / page).read_text(), re.MULTILINE)
+    assert anchor in [heading.lower() for heading in headings]
 
 
 def test_unsupported_values_and_limits_are_also_the_builtin_errors() -> None:

@@ -9,7 +9,7 @@ socket, so that they need no care here.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import urllib3
 
@@ -28,14 +28,13 @@ def read_body(response: urllib3.HTTPResponse, what: str) -> Iterator[bytes]:
     or is encoded in a way we did not ask for; what sockets raise is raised. Where the headers say
     nothing of the length (see is_bounded), whether it came whole is for the reader to find out.
     """
-    pieces = _framed(response, what)
+    pieces = iter(Framed(response, what).read, b"")
     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
-    if encoding != "identity":
-        if encoding not in WBITS:
-            raise garbage(what, f"Content-Encoding {encoding!r} was not asked for")
-        pieces = _inflated(pieces, WBITS[encoding], what)
-    yield from pieces
-    _give_back(response)
+    if encoding == "identity":
+        return pieces
+    if encoding not in WBITS:
+        raise garbage(what, f"Content-Encoding {encoding!r} was not asked for")
+    return _inflated(pieces, WBITS[encoding], what)
 
 
 def is_bounded(response: urllib3.HTTPResponse) -> bool:
@@ -50,18 +49,6 @@ def _is_chunked(response: urllib3.HTTPResponse) -> bool:
 def _length(response: urllib3.HTTPResponse) -> int | None:
     text = response.headers.get("Content-Length", "").strip()
     return int(text) if text.isascii() and text.isdigit() else None
-
-
-def _framed(response: urllib3.HTTPResponse, what: str) -> Iterator[bytes]:
-    wire = _wire(response)
-    if wire is None:  # http.client has seen that there is no body
-        return iter(())
-    if _is_chunked(response):
-        return _unchunked(wire.read1, what)
-    length = _length(response)
-    if length is not None:
-        return _counted(wire.read1, length, what)
-    return iter(lambda: wire.read1(PIECE), b"")
 
 
 def _wire(response: urllib3.HTTPResponse) -> io.BufferedReader | None:
@@ -80,26 +67,51 @@ def _give_back(response: urllib3.HTTPResponse) -> None:
     response.release_conn()
 
 
-def _unchunked(read: Callable[[int], bytes], what: str) -> Iterator[bytes]:
-    chunks = Chunks()
-    while not chunks.done:
-        data = read(PIECE)
-        if not data:
-            raise ended_early(what)
-        found = chunks.feed(data)
-        if found:
-            yield found
-    if chunks.unused:
-        raise garbage(what, f"{len(chunks.unused)} bytes behind the end of the answer")
+class Framed:
+    """Reads a body without its framing: no generator, since each event passes here."""
 
+    def __init__(self, response: urllib3.HTTPResponse, what: str) -> None:
+        self._response = response
+        self._what = what
+        self._wire = _wire(response)
+        self._chunks = Chunks() if _is_chunked(response) else None
+        self._left = _length(response)
 
-def _counted(read: Callable[[int], bytes], left: int, what: str) -> Iterator[bytes]:
-    while left:
-        data = read(min(left, PIECE))
+    def read(self) -> bytes:
+        """The next piece; b"" at the end, when the connection has gone back to its pool."""
+        if self._wire is None:  # http.client has seen that there is no body
+            data = b""
+        elif self._chunks is not None:
+            data = self._unchunked(self._wire, self._chunks)
+        elif self._left is not None:
+            data = self._counted(self._wire, self._left)
+        else:
+            data = self._wire.read1(PIECE)
         if not data:
-            raise ended_early(what)
-        left -= len(data)
-        yield data
+            self._wire = None
+            _give_back(self._response)
+        return data
+
+    def _unchunked(self, wire: io.BufferedReader, chunks: Chunks) -> bytes:
+        while not chunks.done:
+            data = wire.read1(PIECE)
+            if not data:
+                raise ended_early(self._what)
+            found = chunks.feed(data)
+            if found:
+                return found
+        if chunks.unused:
+            raise garbage(self._what, f"{len(chunks.unused)} bytes behind the end of the answer")
+        return b""
+
+    def _counted(self, wire: io.BufferedReader, left: int) -> bytes:
+        if not left:
+            return b""
+        data = wire.read1(min(left, PIECE))
+        if not data:
+            raise ended_early(self._what)
+        self._left = left - len(data)
+        return data
 
 
 def _inflated(pieces: Iterator[bytes], wbits: int, what: str) -> Iterator[bytes]:

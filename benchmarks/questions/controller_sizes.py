@@ -23,8 +23,8 @@ from shmcache import states
 from shmcache.controllers.board import Board
 from shmcache.controllers.declaring import Controller
 from shmcache.controllers.numbers import Numbers
+from shmcache.memory.companions import queue_files
 from shmcache.memory.segments import Place
-from shmcache.queue.queuefile import queue_files
 
 OBJECTS, FEWER = 1_000_000, 10_000
 """Of a full run, and of a quick one."""

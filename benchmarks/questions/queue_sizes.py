@@ -18,8 +18,8 @@ from benchmarks.harness import Row, at_most, percentile, show_ns
 from benchmarks.scenes.children import Children, Pipe
 from benchmarks.scenes.shared import directory
 from shmcache.errors import QueueShutDown
+from shmcache.memory.companions import queue_files
 from shmcache.memory.segments import Place
-from shmcache.queue.queuefile import queue_files
 from shmcache.queue.workqueue import INITIAL_PRIORITY, WorkQueue
 
 KEYS, FEWER = 1_000_000, 50_000

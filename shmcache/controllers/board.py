@@ -39,8 +39,9 @@ from contextlib import contextmanager
 
 from shmcache import _native
 from shmcache._native import ffi, lib
-from shmcache.controllers.places import LANES, PLACE, PROCESSES, RESOURCES, Mine, Seat
+from shmcache.controllers.places import LANES, PLACE, RESOURCES, Mine, Seat
 from shmcache.errors import BusyError, LayoutMismatch, SegmentNotFound, UntrustedSegment
+from shmcache.memory.companions import MARK, PLACE_LOCK, PLACES
 from shmcache.memory.segments import Place
 
 TYPE_CHECKING = False
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAGIC = 0x33_64_72_61_6F_62_73  # "sboard3"
-PLACES = PROCESSES
 ERRORS = 1024
 
 _NAMES, _NAME = 4096, 256  # of resources
@@ -56,9 +56,7 @@ _ERRORS = _NAMES + RESOURCES * _NAME  # each: its digest, count, last time
 _PLACES = _ERRORS + ERRORS * 32
 SIZE = _PLACES + PLACES * PLACE
 
-MARK = "@"  # no cache has it in its name
 UPDATE_LOCK = 0
-PLACE_LOCK = 64
 
 
 def bucket_of(key: str) -> int:
@@ -248,30 +246,3 @@ class Board:
                 self.words[at], self.words[at + 1], self.words[at + 2] = error, count, now
                 return count
         return 1
-
-
-def board_names(place: Place) -> list[str]:
-    """The controllers that have or had processes at this cache."""
-    mark = place.stem + MARK
-    return [
-        file.removeprefix(mark).removesuffix(".board")
-        for file in sorted(place.location.names(mark))
-        if file.endswith(".board")
-    ]
-
-
-def remove_boards(place: Place) -> None:
-    """Removes the boards of a cache that is no more, but those that somebody works at."""
-    location = place.location
-    for file in location.names(place.stem + MARK):
-        try:
-            fd = location.open(file, writable=True)
-        except OSError:
-            continue  # it is gone already, or not ours
-        lock = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, PLACE_LOCK, PLACES, 0)
-        try:
-            found = struct.unpack_from("h", fcntl.fcntl(fd, fcntl.F_OFD_GETLK, lock))[0]
-        finally:
-            os.close(fd)
-        if found == fcntl.F_UNLCK:
-            location.unlink(file)

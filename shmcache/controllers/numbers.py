@@ -9,7 +9,7 @@ from shmcache.controllers.board import Board
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shmcache.monitor.metrics import Families
+    from shmcache.monitor.families import Families
 
 SUCCESS, ERROR, REQUEUE, REQUEUE_AFTER = range(4)
 """Results of a reconcile."""
@@ -96,7 +96,7 @@ class Numbers:
 
     def text(self, controller: str) -> str:
         """In Prometheus' format."""
-        from shmcache.monitor.metrics import Families, render
+        from shmcache.monitor.families import Families, render
 
         found = Families()
         self.fill(found, controller)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 
 from shmcache.controllers.board import Board
-from shmcache.controllers.declaring import Controller
 from shmcache.errors import ForkedError
 from shmcache.queue.workqueue import WorkQueue
 from shmcache.reader.cache import Cache
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shmcache.controllers.declaring import Controller
 
 
 class Part:

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
+from shmcache.memory.companions import PLACES
+
 if TYPE_CHECKING:
     from shmcache.controllers.board import Board
 
 LANES, _LANE = 64, 512
-PROCESSES = 128
+PROCESSES = PLACES
 BUCKETS = 1024
 RESOURCES = 1024
 """That feed a controller, or that it writes."""

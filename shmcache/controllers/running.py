@@ -12,7 +12,6 @@ from types import FrameType
 from typing import Literal
 
 from shmcache.controllers.board import Board
-from shmcache.controllers.declaring import Controller
 from shmcache.controllers.outcomes import NotCached
 from shmcache.controllers.worker import Worker
 from shmcache.errors import SegmentNotFound
@@ -21,6 +20,10 @@ from shmcache.processes.child import Body, spawned
 from shmcache.processes.supervisor import BACKOFF, DRAIN_SECONDS, Supervisor
 from shmcache.reader.cache import Cache, attach
 from shmcache.reflector.backoff import BackoffSettings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shmcache.controllers.declaring import Controller
 
 HUNG, FAILED, MISCONFIGURED = 71, 70, 78
 """Exit statuses of a worker process: a reconcile was over its time limit; a thread ended; a

@@ -18,7 +18,6 @@ from difflib import get_close_matches
 from typing import Any
 
 from shmcache.controllers import numbers
-from shmcache.controllers.declaring import Controller
 from shmcache.controllers.outcomes import NotCached
 from shmcache.controllers.part import Part
 from shmcache.controllers.reconciling import Run, in_thread
@@ -26,6 +25,10 @@ from shmcache.errors import ClosedError, ForkedError
 from shmcache.queue.feeder import Feeder
 from shmcache.queue.workqueue import QueueShutDown
 from shmcache.reader.cache import Cache
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shmcache.controllers.declaring import Controller
 
 LOOK_SECONDS = 1.0
 """How long a wait for the first content goes on before it looks whether it is to end."""

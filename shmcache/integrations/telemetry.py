@@ -30,7 +30,8 @@ from opentelemetry import trace
 from shmcache import __version__
 from shmcache.errors import ClosedError, ShmCacheError
 from shmcache.handlers.callables import is_coroutine_function
-from shmcache.monitor.metrics import Families, Meter
+from shmcache.monitor.families import Families
+from shmcache.monitor.metering import Meter
 from shmcache.reader.cache import Cache
 
 logger = logging.getLogger(__name__)

@@ -21,13 +21,12 @@ import stat
 
 from shmcache import _native
 from shmcache.errors import BusyError, CacheFull, LayoutMismatch, SegmentNotFound, UntrustedSegment
+from shmcache.memory import companions
 from shmcache.memory.locations import Directory, SharedMemory
 from shmcache.memory.retire import end_instances
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from shmcache._native import DescriptorOwner
 
 LAYOUT_VERSION = 5
@@ -84,22 +83,6 @@ class Current:
             if magic == "shmcache" and str(found) == text and 0 < found.max_size <= MAX_SIZE:
                 return found
         raise LayoutMismatch(f"{where} is not a cache of this version: it reads {text[:80]!r}")
-
-
-_BESIDE: list[Callable[[Place], object]] = []
-
-
-def beside() -> list[Callable[[Place], object]]:
-    """Functions that remove unused files of queues and controllers, next to a cache's own.
-
-    A writer asks when it begins: while Python ends nothing can be imported any more.
-    """
-    if not _BESIDE:
-        from shmcache.controllers.board import remove_boards
-        from shmcache.queue.queuefile import remove_unused
-
-        _BESIDE.extend((remove_unused, remove_boards))
-    return _BESIDE
 
 
 class Place:
@@ -458,8 +441,8 @@ class Place:
         self.location.unlink(self.desk)
         self.location.unlink(self.times)
         self.unlink_instances()
-        for remove in beside():
-            remove(self)
+        companions.remove_unused(self)
+        companions.remove_boards(self)
         self.location.unlink(self.stem + ".lock")
 
     def remove(self) -> None:

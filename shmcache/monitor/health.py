@@ -13,7 +13,8 @@ from __future__ import annotations
 import threading
 
 from shmcache.errors import ShmCacheError
-from shmcache.monitor.metrics import CONTENT_TYPE, Meter, down
+from shmcache.monitor.families import CONTENT_TYPE
+from shmcache.monitor.metering import Meter, down
 from shmcache.monitor.observing import observe
 
 TYPE_CHECKING = False

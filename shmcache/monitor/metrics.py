@@ -1,312 +1,23 @@
-"""Metrics of a cache, its reflector and all its workers: from shared memory, by any process.
+"""Metrics for programs: a text, a collector for prometheus_client, applications for web servers.
 
-Each process would otherwise know only of itself. Here one endpoint, in the reflector, in any worker
-or in a process of its own, says the same of all of them. Names are client-go's where it has
-one. Nothing is imported but what a worker has anyway.
-
-    text = shmcache.metrics.Meter(cache).text()                    # Prometheus text format
-    prometheus_client.REGISTRY.register(shmcache.metrics.Collector(cache))
-    app = shmcache.metrics.wsgi_app("shmcache")                 # or asgi_app(): /metrics, /readyz
+text = shmcache.metrics.Meter(cache).text()                    # Prometheus text format
+prometheus_client.REGISTRY.register(shmcache.metrics.Collector(cache))
+app = shmcache.metrics.wsgi_app("shmcache")                 # or asgi_app(): /metrics, /readyz
 """
 
 from __future__ import annotations
 
-import threading
-import time
-
-from shmcache import states
-from shmcache.errors import ShmCacheError
-from shmcache.monitor import observing
+from shmcache.monitor.health import Endpoint
+from shmcache.monitor.metering import Meter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from shmcache.monitor.observing import Observed, Survey
     from shmcache.reader.cache import Cache
 
-    Labels = dict[str, str]
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-SURVEY_SECONDS, SURVEY_SHARE = 5.0, 50.0
-"""The shortest time between surveys: seconds, and a multiple of the last one's duration."""
-_VERSION_DIGITS = 15  # of a resourceVersion, as client-go cuts it: a float holds no more
-
-
-class Family:
-    """One metric: its name, what it is, and its samples."""
-
-    __slots__ = ("help", "kind", "name", "samples")
-
-    def __init__(self, name: str, kind: str, text: str) -> None:
-        self.name = name
-        self.kind = kind
-        """counter, gauge, summary or histogram."""
-        self.help = text
-        self.samples: list[tuple[str, Labels, float]] = []
-        """The suffix of the name, such as _sum; labels; value."""
-
-    def add(self, value: float | None, **labels: str) -> None:
-        """A sample; none where there is no value."""
-        if value is not None:
-            self.samples.append(("", labels, value))
-
-    def add_part(self, suffix: str, value: float, **labels: str) -> None:
-        """A part of a summary or histogram: its sum, its count, a bucket."""
-        self.samples.append((suffix, labels, value))
-
-    def lines(self) -> Iterator[str]:
-        """In the text format; nothing at all without samples."""
-        if not self.samples:
-            return
-        yield f"# HELP {self.name} {_escaped(self.help)}\n# TYPE {self.name} {self.kind}\n"
-        for suffix, labels, value in self.samples:
-            inner = ",".join(
-                f'{key}="{_escaped(text, quote=True)}"' for key, text in labels.items()
-            )
-            yield f"{self.name}{suffix}{'{' + inner + '}' if inner else ''} {_number(value)}\n"
-
-
-def _escaped(text: str, *, quote: bool = False) -> str:
-    text = text.replace("\\", "\\\\").replace("\n", "\\n")
-    return text.replace('"', '\\"') if quote else text
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() else repr(float(value))
-
-
-class Families(dict[str, Family]):
-    """The metrics of one look, in the order in which they were begun."""
-
-    def counter(self, name: str, text: str) -> Family:
-        """The counter of this name."""
-        return self.setdefault(name, Family(name, "counter", text))
-
-    def gauge(self, name: str, text: str) -> Family:
-        """The gauge of this name."""
-        return self.setdefault(name, Family(name, "gauge", text))
-
-    def histogram(self, name: str, text: str) -> Family:
-        """The histogram of this name."""
-        return self.setdefault(name, Family(name, "histogram", text))
-
-
-class Meter:
-    """Looks at one cache again and again; thread-safe. The walk for bytes is not done each time."""
-
-    def __init__(self, cache: Cache) -> None:
-        self._cache = cache
-        self._lock = threading.Lock()
-        self._survey: Survey | None = None
-        self._due = 0.0
-
-    def families(self) -> Families:
-        """All metrics, now."""
-        found = Families()
-        observed = observing.observe(self._cache)
-        _of_cache(found, observed)
-        _of_resources(found, observed)
-        _of_bytes(found, self._surveyed(), observed)
-        _of_workers(found, observed)
-        _of_queues(found, observing.queues(self._cache))
-        for name, numbers in observing.controllers(self._cache).items():
-            numbers.fill(found, name)
-        return found
-
-    def text(self) -> str:
-        """The same in the text format of Prometheus."""
-        return render(self.families())
-
-    def _surveyed(self) -> Survey | None:
-        """Of a few seconds ago, or None where the writer was faster than any walk."""
-        with self._lock:
-            if time.monotonic() >= self._due:
-                try:
-                    self._survey = observing.survey(self._cache)
-                except ShmCacheError:
-                    self._survey = None
-                took = self._survey.seconds if self._survey else 0.0
-                self._due = time.monotonic() + max(SURVEY_SECONDS, SURVEY_SHARE * took)
-            return self._survey
-
-
-def render(families: Families) -> str:
-    """In the text format of Prometheus."""
-    return "".join(line for family in families.values() for line in family.lines())
-
-
-def down(name: str, why: str) -> str:
-    """The metrics without a cache: it is down, and the reason as a comment."""
-    found = Families()
-    found.gauge("shmcache_up", "Whether a writer lives and tends the cache.").add(0, cache=name)
-    return f"# {_escaped(why)}\n{render(found)}"
-
-
-# ---- the metrics ---------------------------------------------------------------------------------
-
-
-def _of_cache(to: Families, at: Observed) -> None:
-    from shmcache import __version__
-
-    name = at.name
-    to.gauge("shmcache_info", "The cache and the shmcache that looks at it.").add(
-        1, cache=name, instance=at.instance, version=__version__
-    )
-    to.gauge("shmcache_up", "Whether a writer lives and tends the cache.").add(
-        at.writer.beats, cache=name
-    )
-    to.gauge("shmcache_writer_heartbeat_age_seconds", "Since the writer tended it last.").add(
-        at.writer.heartbeat, cache=name
-    )
-    to.gauge("shmcache_writer_incarnation", "How many writers this segment has had.").add(
-        at.writer.incarnation, cache=name
-    )
-    memory = to.gauge("shmcache_memory_bytes", "Memory of the cache, by what it is used for.")
-    for kind, size in at.memory.items():
-        memory.add(size, cache=name, kind=kind)
-    to.gauge("shmcache_window_deltas", "Changes that the ring still holds.").add(
-        at.head - at.tail, cache=name
-    )
-    for word, text in _STATS.items():
-        to.counter(f"shmcache_{word}_total", text).add(at.stats[word], cache=name)
-    to.gauge("shmcache_seats", "Processes that may be attached.").add(at.seats, cache=name)
-    to.gauge("shmcache_workers", "Processes that are attached.").add(len(at.workers), cache=name)
-
-
-_STATS = {
-    "commits": "Generations that were published.",
-    "deltas": "Changes that were put on the ring.",
-    "relists": "Marks on the ring in place of too many changes.",
-    "renamed": "Times that the names of the cache's files were missing, and were made again.",
-    "wakes": "Wake-ups of sleeping workers.",
-    "revoked": "Pins that were revoked because memory was needed.",
-}
-
-
-def _of_resources(to: Families, at: Observed) -> None:
-    for resource, status in at.resources.items():
-        labels = {"cache": at.name, "resource": resource}
-        for counter, (name, text) in _COUNTERS.items():
-            to.counter(name, text).add(
-                status.counters[counter], **_named(name, at.name, resource, labels)
-            )
-        version = _version(status.version)
-        text = "The last resourceVersion that the reflector heard of (its last 15 digits)."
-        to.gauge("reflector_last_resource_version", text).add(version, name=resource)
-        text = "The resourceVersion of the content (its last 15 digits)."
-        to.gauge("informer_store_resource_version", text).add(
-            version, name=at.name, resource=resource
-        )
-        to.gauge("shmcache_resource_objects", "Objects that are cached.").add(
-            status.objects, **labels
-        )
-        to.gauge("shmcache_resource_synced", "Whether the first list is stored.").add(
-            status.synced, **labels
-        )
-        text = "Since the last word of the server: bytes of a list or watch, or a bookmark."
-        to.gauge("shmcache_resource_age_seconds", text).add(status.age, **labels)
-        state = to.gauge("shmcache_resource_state", "1 for the state that the resource is in.")
-        for name in states.NAMES:
-            state.add(status.state == name, **labels, state=name)
-
-
-_COUNTERS = {
-    "lists": ("reflector_lists_total", "Lists, or pages of them, asked of the server."),
-    "watches": ("reflector_watches_total", "Watches asked of the server."),
-    "relists": ("shmcache_resource_relists_total", "Contents put in place after the first."),
-    "events": ("shmcache_resource_events_total", "Changes that came by watches."),
-    "bookmarks": ("shmcache_resource_bookmarks_total", "Bookmarks that came by watches."),
-    "errors": ("shmcache_resource_errors_total", "Requests that ended as they should not."),
-    "bytes": ("shmcache_resource_received_bytes_total", "JSON text of objects that came."),
-    "refused": ("shmcache_resource_refused_total", "Objects that could not be stored."),
-}
-
-
-def _named(metric: str, cache: str, resource: str, labels: Labels) -> Labels:
-    """The labels of client-go's metrics: `name` is the reflector."""
-    return {"name": resource, "cache": cache} if metric.startswith("reflector_") else labels
-
-
-def _version(text: str | None) -> float | None:
-    return float(text[-_VERSION_DIGITS:]) if text and text.isdecimal() else None
-
-
-def _of_bytes(to: Families, survey: Survey | None, at: Observed) -> None:
-    if survey is None:
-        return
-    size = to.gauge(
-        "shmcache_resource_bytes",
-        "Memory that a resource leads to; what resources share counts for each of them.",
-    )
-    for resource, row in survey.resources.items():
-        for kind in ("values", "trees"):
-            value = row[f"{kind[:-1]}_bytes"]
-            size.add(value, cache=at.name, resource=resource, kind=kind)
-    to.gauge("shmcache_verified", "Whether all that was walked agreed.").add(
-        not survey.fault, cache=at.name
-    )
-
-
-def _of_workers(to: Families, at: Observed) -> None:
-    for worker in at.workers:
-        labels = {"cache": at.name, "seat": str(worker.seat), "pid": str(worker.pid)}
-        text = "Changes that the slowest consumer of a process has not dealt with yet."
-        to.gauge("shmcache_worker_lag_deltas", text).add(worker.lag, **labels)
-        text = "How often a process fell behind the window and received a difference."
-        to.counter("shmcache_worker_lapped_total", text).add(worker.lapped, **labels)
-        text = "Changes that a process took from the ring."
-        to.counter("shmcache_worker_taken_total", text).add(worker.taken, **labels)
-        text = "States that a process holds."
-        to.gauge("shmcache_worker_pins", text).add(worker.pins, **labels)
-        text = "Memory that only this process has."
-        to.gauge("shmcache_worker_private_bytes", text).add(worker.private, **labels)
-
-
-_QUEUE = {
-    "depth": ("gauge", "workqueue_depth", "Keys that wait to be handed out."),
-    "adds": ("counter", "workqueue_adds_total", "Keys that were added."),
-    "retries": ("counter", "workqueue_retries_total", "Keys that were added again for later."),
-    "unfinished_seconds": (
-        "gauge",
-        "workqueue_unfinished_work_seconds",
-        "How long all keys in progress have been so, together.",
-    ),
-    "longest_seconds": (
-        "gauge",
-        "workqueue_longest_running_processor_seconds",
-        "How long the key that is in progress for longest has been so.",
-    ),
-    "delayed": ("gauge", "shmcache_workqueue_delayed", "Keys that were added for later."),
-    "in_progress": ("gauge", "shmcache_workqueue_in_progress", "Keys that are being worked on."),
-    "failing": ("gauge", "shmcache_workqueue_failing", "Keys that failed, and are tried again."),
-    "oldest_seconds": (
-        "gauge",
-        "shmcache_workqueue_oldest_seconds",
-        "How long the key that waits for longest has waited.",
-    ),
-}
-
-
-def _of_queues(to: Families, queues: dict[str, dict[str, Any]]) -> None:
-    for name, stats in queues.items():
-        for word, (kind, metric, text) in _QUEUE.items():
-            family = to.counter if kind == "counter" else to.gauge
-            family(metric, text).add(float(stats[word]), name=name)
-        for metric, total, count, text in _SUMMARIES:
-            summary = to.setdefault(metric, Family(metric, "summary", text))
-            summary.add_part("_sum", float(stats[total]), name=name)
-            summary.add_part("_count", float(stats[count]), name=name)
-
-
-_SUMMARIES = (
-    ("workqueue_queue_duration_seconds", "queue_seconds", "gets", "How long keys waited."),
-    ("workqueue_work_duration_seconds", "work_seconds", "dones", "How long keys were in work."),
-)
-
-
-# ---- for an existing registry, and for web servers -----------------------------------------------
+__all__ = ["Collector", "Meter", "asgi_app", "wsgi_app"]
 
 
 class Collector:
@@ -336,8 +47,6 @@ class Collector:
 
 def wsgi_app(name: str | None = None) -> Any:
     """A WSGI application that answers /metrics, /healthz, /livez and /readyz of a cache."""
-    from shmcache.monitor.health import Endpoint
-
     endpoint = Endpoint(name)
 
     def application(environ: dict[str, Any], start_response: Any) -> list[bytes]:
@@ -350,8 +59,6 @@ def wsgi_app(name: str | None = None) -> Any:
 
 def asgi_app(name: str | None = None) -> Any:
     """The same for ASGI; the look at the cache is done in a thread."""
-    from shmcache.monitor.health import Endpoint
-
     endpoint = Endpoint(name)
 
     async def application(scope: Any, _receive: Any, send: Any) -> None:

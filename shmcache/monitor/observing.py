@@ -12,7 +12,7 @@ import time
 from shmcache._native import BUSY, CORRUPT, STALE, check, ffi, lib, struct_values
 from shmcache.errors import BusyError, CorruptSegment, LayoutMismatch, ShmCacheError
 from shmcache.memory.segments import Place
-from shmcache.reader import waiting
+from shmcache.reader import holding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Observed:
     """The writer's counts (struct shmc_stats), as of its last turn of duties."""
 
     def __init__(self, cache: Cache, place: Place) -> None:
-        held = waiting.attachment(cache.reader)
+        held = holding.attachment(cache.reader)
         info = ffi.new("struct shmc_data_info *")
         held.use()
         try:
@@ -187,7 +187,7 @@ def _private_bytes(pid: int) -> int | None:
 
 def queues(cache: Cache) -> dict[str, dict[str, Any]]:
     """The counts of the cache's work queues, by their names; see WorkQueue.stats()."""
-    from shmcache.queue.queuefile import queue_names
+    from shmcache.memory.companions import queue_names
 
     found: dict[str, dict[str, Any]] = {}
     for name in queue_names(cache.place):
@@ -206,7 +206,8 @@ def queues(cache: Cache) -> dict[str, dict[str, Any]]:
 
 def controllers(cache: Cache) -> dict[str, Numbers]:
     """The numbers of the cache's controllers, by their names."""
-    from shmcache.controllers.board import Board, board_names
+    from shmcache.controllers.board import Board
+    from shmcache.memory.companions import board_names
 
     found: dict[str, Numbers] = {}
     for name in board_names(cache.place):
@@ -246,7 +247,7 @@ def survey(cache: Cache) -> Survey:
     Takes a few milliseconds for each MB, without the GIL.
     """
     found = Survey()
-    held = waiting.attachment(cache.reader)
+    held = holding.attachment(cache.reader)
     names = cache.resources
     total = ffi.new("struct shmc_survey *")
     rows = ffi.new("struct shmc_survey_row[]", max(1, len(names)))

@@ -16,6 +16,7 @@ import time
 from shmcache import _hot, _native
 from shmcache._native import check, ffi, lib
 from shmcache.errors import BusyError, CorruptSegment, LayoutMismatch, SegmentNotFound
+from shmcache.memory.companions import HALF_QUEUE, QUEUE, is_used
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 MAX_NAME = 100
 _ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/")
-_SUFFIX = ".queue"
-_HALF = ".newqueue"
 _PATIENCE = 10.0
 _TURN = 0.002  # seconds between two checks for our turn to open
 _HEAL = 2.0  # seconds in which a user of a queue with a damaged header rewrites it
@@ -47,55 +46,13 @@ def check_name(name: str) -> str:
 
 def file_of(place: Place, name: str) -> str:
     """The file's name: without dots of its own, so that it belongs to one cache only."""
-    return f"{place.stem}.{name.replace('.', '+').replace('/', '=')}{_SUFFIX}"
+    return f"{place.stem}.{name.replace('.', '+').replace('/', '=')}{QUEUE}"
 
 
 def _longest() -> int:
     """No queue's file is made longer."""
     backed = ffi.new("uint64_t *")
     return int(lib.shmc_queue_size(lib.SHMC_QUEUE_SLOTS_MAX, 0, lib.SHMC_SEATS_MAX, backed))
-
-
-def queue_files(place: Place) -> list[str]:
-    """The files of all queues of a cache, finished or not."""
-    start = place.stem + "."
-    return [
-        file
-        for file in place.location.names(start)
-        if file.endswith((_SUFFIX, _HALF)) and "." not in file[len(start) :].rpartition(".")[0]
-    ]
-
-
-def queue_names(place: Place) -> list[str]:
-    """The names of the queues of a cache."""
-    start = place.stem + "."
-    return [
-        file.removeprefix(start).removesuffix(_SUFFIX).replace("+", ".").replace("=", "/")
-        for file in queue_files(place)
-        if file.endswith(_SUFFIX)
-    ]
-
-
-def remove_unused(place: Place) -> int:
-    """Removes the queues of a cache that no process uses; how many."""
-    removed = 0
-    for file in queue_files(place):
-        try:
-            fd = place.location.open(file, writable=True)
-        except (FileNotFoundError, PermissionError):
-            continue
-        try:
-            if lib.shmc_lock_byte(fd, lib.SHMC_QUEUE_OPEN) == _native.OK and not _used(fd):
-                removed += place.location.unlink(file)
-        finally:
-            os.close(fd)
-    return removed
-
-
-def _used(fd: int) -> bool:
-    """Whether a process has a seat; the caller holds the lock of opening."""
-    segment = _native.new_segment()  # nothing is mapped: every byte is tried
-    return bool(lib.shmc_queue_used(segment, fd))
 
 
 class QueueFile:
@@ -128,7 +85,7 @@ class QueueFile:
             try:
                 self._attach(lock)
             except (CorruptSegment, LayoutMismatch):
-                if not _used(lock):
+                if not is_used(lock):
                     self.place.location.unlink(self.file)  # nobody's: another one is made
                 else:
                     heal = heal or time.monotonic() + _HEAL
@@ -199,7 +156,7 @@ class QueueFile:
                 f"a queue has a power of two of slots from 64 to {lib.SHMC_QUEUE_SLOTS_MAX:,} and "
                 f"1 to 1,024 workers, not {slots!r} and {seats!r}"
             )
-        half = f"{self.file[: -len(_SUFFIX)]}-{os.urandom(8).hex()}{_HALF}"
+        half = f"{self.file[: -len(QUEUE)]}-{os.urandom(8).hex()}{HALF_QUEUE}"
         location = self.place.location
         fd = location.create(half, self.place.shared_mode())
         try:
@@ -280,7 +237,7 @@ class QueueFile:
     def _remove_if_last(self) -> None:
         """Only while nobody can come: the name goes under the lock of opening."""
         lock = self._fds[0]
-        if lib.shmc_lock_byte(lock, lib.SHMC_QUEUE_OPEN) == _native.OK and not _used(lock):
+        if lib.shmc_lock_byte(lock, lib.SHMC_QUEUE_OPEN) == _native.OK and not is_used(lock):
             found = os.fstat(lock)
             if self.place.location.identity(self.file) == (found.st_dev, found.st_ino):
                 self.place.location.unlink(self.file)

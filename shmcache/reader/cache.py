@@ -21,7 +21,7 @@ from shmcache._native import lib
 from shmcache.errors import SegmentNotFound
 from shmcache.memory.inotify import Notice
 from shmcache.memory.segments import Place
-from shmcache.reader import asking, waiting
+from shmcache.reader import asking, holding, waiting
 from shmcache.reader.attachment import Attachment
 from shmcache.reader.cursor import Cursor
 from shmcache.reader.resources import CachedResource
@@ -208,7 +208,7 @@ class Cache:
     @property
     def seat(self) -> int:
         """This process's seat, for display."""
-        held = waiting.attachment(self.reader)
+        held = holding.attachment(self.reader)
         found = int(lib.shmc_reader_seat(held.use()))
         held.leave()
         return found
@@ -389,12 +389,12 @@ class Cache:
 
     def wake(self) -> None:
         """Ends every wait() of this process now, as if its timeout had passed; from any thread."""
-        waiting.attachment(self.reader).called += 1
+        holding.attachment(self.reader).called += 1
         self.nudge()
 
     def nudge(self) -> None:
         """Makes every sleeper check whether it has to end; the others sleep on."""
-        held = waiting.attachment(self.reader)
+        held = holding.attachment(self.reader)
         handle = held.use()
         lib.shmc_wake_self(handle)
         held.leave()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from shmcache._native import check, ffi, lib
-from shmcache.reader import waiting
+from shmcache.reader import holding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Relay:
     __slots__ = ("_held", "_relay", "fd")
 
     def __init__(self, reader: _hot.Reader, wanted: Wanted, wakes: int | None = None) -> None:
-        self._held = waiting.attachment(reader)
+        self._held = holding.attachment(reader)
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         made: Any = ffi.new("struct shmc_relay **")
         handle = self._held.use()

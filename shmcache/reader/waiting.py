@@ -12,7 +12,8 @@ import time
 
 from shmcache import _native
 from shmcache._native import lib
-from shmcache.errors import ClosedError, ForkedError
+from shmcache.errors import ClosedError
+from shmcache.reader.holding import attachment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,17 +35,6 @@ def bits(resources: Iterable[int]) -> int:
     found = 0
     for number in resources:
         found |= 1 << (number & 63)
-    return found
-
-
-def attachment(reader: _hot.Reader) -> Any:
-    """The owner of the reader's handle: use() returns it, and leave() must follow."""
-    found: Any = reader.owner
-    name = found.name if found is not None else ""
-    if reader.forked:
-        raise ForkedError(f"cache {name!r} was attached by the parent process: attach again here")
-    if found is None or reader.closed:
-        raise ClosedError(f"cache {name!r} is closed")
     return found
 
 

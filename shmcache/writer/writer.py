@@ -21,7 +21,7 @@ from shmcache import _hot, _native
 from shmcache._native import check, ffi, lib
 from shmcache.errors import BusyError, CacheFull, CorruptSegment, ShmCacheError
 from shmcache.memory.mapping import FreshSegments, Inherited, Owned
-from shmcache.memory.segments import Place, beside
+from shmcache.memory.segments import Place
 from shmcache.settings import IndexSpec, Resource, WriterSettings
 from shmcache.writer import items as storing
 from shmcache.writer import status
@@ -79,7 +79,6 @@ class Writer:
         self._stop = threading.Event()
         self._published = False
         self._tended = _native.OK
-        beside()
         lock_fd = place.take_lock() if lock_fd is None else lock_fd
         self._handle = Handle(place, settings, lock_fd)
         self._catalogue = Declarations(self._handle)

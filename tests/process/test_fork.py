@@ -15,7 +15,7 @@ import pytest
 import shmcache
 from shmcache.errors import ForkedError, SegmentNotFound
 from shmcache.memory.segments import Place
-from shmcache.reader import waiting
+from shmcache.reader import holding
 from shmcache.reader.attachment import Attachment
 from shmcache.reader.succession import Succession
 
@@ -164,7 +164,7 @@ def test_a_child_that_drops_its_parents_cache_closes_no_file_of_its_own(
 ) -> None:
     """OWNED3: the core has closed the seat's descriptor there; its number is another file's."""
     kept = [shmcache.attach(writer.name)]
-    number = seats_descriptor(waiting.attachment(kept[0].reader))
+    number = seats_descriptor(holding.attachment(kept[0].reader))
 
     def child() -> None:
         with pytest.raises(OSError, match="Bad file descriptor"):

@@ -23,6 +23,7 @@ from workers import Command
 
 import shmcache
 from shmcache.monitor import metrics
+from shmcache.monitor.families import Families, render
 from shmcache.monitor.health import Endpoint
 from shmcache.monitor.metrics_server import MetricsServer, parse
 from shmcache.testing import ApiServer
@@ -99,10 +100,10 @@ def test_metrics_of_the_server_have_client_gos_names(cache: shmcache.Cache) -> N
 
 
 def test_a_name_with_quotes_and_newlines_stays_one_label() -> None:
-    families = metrics.Families()
+    families = Families()
     families.gauge("odd", "of\nseveral \\ lines").add(1.5, label='a"b\\c\nd')
 
-    assert {("odd", frozenset({("label", 'a"b\\c\nd')})): 1.5} == samples(metrics.render(families))
+    assert {("odd", frozenset({("label", 'a"b\\c\nd')})): 1.5} == samples(render(families))
 
 
 FOLLOWER = """

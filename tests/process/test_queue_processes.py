@@ -17,8 +17,9 @@ from workers import METHODS, Method, Worker, eventually, state_of_process
 
 import shmcache
 from shmcache.errors import LayoutMismatch, QueueShutDown
+from shmcache.memory.companions import queue_names
 from shmcache.memory.segments import Place
-from shmcache.queue.queuefile import file_of, queue_names
+from shmcache.queue.queuefile import file_of
 from shmcache.queue.workqueue import WorkQueue
 
 LONG = 60.0

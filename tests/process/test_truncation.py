@@ -19,9 +19,9 @@ from workers import PATIENCE, Worker, eventually
 
 import shmcache
 from shmcache.errors import ShmCacheError, StaleObjectError
+from shmcache.memory.companions import queue_files
 from shmcache.memory.locations import SharedMemory
 from shmcache.memory.segments import PREFIX
-from shmcache.queue.queuefile import queue_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 SEATS = 8

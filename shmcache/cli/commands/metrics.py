@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit status."""
     if options.listen is not None:
         return _serve(options)
-    from shmcache.monitor.metrics import Meter
+    from shmcache.monitor.metering import Meter
     from shmcache.monitor.observing import observe
 
     with finding.open_cache(options.cache) as cache:

@@ -11,7 +11,10 @@ import time
 from queue import Empty, SimpleQueue
 
 from shmcache.cli.arguments import value
-from shmcache.cli.commands.get import (
+from shmcache.cli.output import finding, forms, gotext
+from shmcache.cli.output.finding import DONE
+from shmcache.cli.output.grid import Grid
+from shmcache.cli.output.targets import (
     Rows,
     Targets,
     add_columns,
@@ -20,9 +23,6 @@ from shmcache.cli.commands.get import (
     form_of,
     warn,
 )
-from shmcache.cli.output import finding, forms, gotext
-from shmcache.cli.output.finding import DONE
-from shmcache.cli.output.grid import Grid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

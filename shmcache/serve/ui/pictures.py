@@ -106,8 +106,9 @@ def _worker(one: observing.ObservedWorker) -> dict[str, Any]:
 
 
 def _controllers(cache: Cache) -> dict[str, dict[str, Any]]:
-    from shmcache.controllers.board import Board, board_names
+    from shmcache.controllers.board import Board
     from shmcache.controllers.numbers import Numbers
+    from shmcache.memory.companions import board_names
 
     found: dict[str, dict[str, Any]] = {}
     for name in board_names(cache.place):

@@ -11,7 +11,8 @@ from workers import eventually
 
 import shmcache
 from shmcache.controllers.outcomes import Requeue
-from shmcache.monitor.metrics import Families, Meter
+from shmcache.monitor.families import Families
+from shmcache.monitor.metering import Meter
 
 pytest.importorskip("opentelemetry.sdk", reason="needs the SDK: pip install opentelemetry-sdk")
 from opentelemetry.sdk.metrics import MeterProvider

@@ -113,6 +113,25 @@ def test_imports_lead_up_or_are_exceptions() -> None:
     assert exceptions(), "the list is read"
 
 
+def test_no_file_imports_itself_over_others() -> None:
+    """Late imports count, too: a file can be understood with the files above it."""
+    targets = {
+        file: {
+            target
+            for module in imports(PACKAGE / file)
+            if (target := path_of(module)) and target not in FACES and target != file
+        }
+        for file in python_files()
+    }
+    while free := [file for file, found in targets.items() if not found & targets.keys()]:
+        for file in free:
+            del targets[file]
+    while tops := targets.keys() - set().union(*targets.values()):
+        for file in tops:  # it leads to a cycle, and is not part of one
+            del targets[file]
+    assert {} == targets
+
+
 def test_an_import_that_leads_down_is_found(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_text(

@@ -13,8 +13,8 @@ import pytest
 
 import shmcache
 from shmcache.errors import BusyError, ClosedError, LimitExceeded, QueueShutDown
+from shmcache.memory.companions import queue_files, queue_names
 from shmcache.memory.segments import Place
-from shmcache.queue.queuefile import queue_files, queue_names
 from shmcache.queue.workqueue import INITIAL_PRIORITY, WorkQueue
 
 LONG = 60.0

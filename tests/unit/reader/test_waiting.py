@@ -13,7 +13,7 @@ import pytest
 import shmcache
 from shmcache import _hot
 from shmcache._native import check, ffi, lib
-from shmcache.reader import waiting
+from shmcache.reader import holding, waiting
 from shmcache.reader.attachment import Attachment
 
 AGES = 60.0
@@ -42,7 +42,7 @@ def await_sleep(writer: shmcache.Writer, seat: int) -> None:
 
 def ring(reader: _hot.Reader) -> None:
     """As close() and wake() do."""
-    held = waiting.attachment(reader)
+    held = holding.attachment(reader)
     try:
         lib.shmc_wake_self(held.use())
     finally:
@@ -135,7 +135,7 @@ def test_the_maps_stay_until_the_last_sleeper_has_left(
     writer: shmcache.Writer, cache: shmcache.Cache
 ) -> None:
     reader = cache.reader
-    held: Attachment = waiting.attachment(reader)
+    held: Attachment = holding.attachment(reader)
     latest = reader.latest
     thread, ended = in_thread(lambda: reader.wait(ALL, 0, latest, None, None))
     await_sleep(writer, cache.seat)

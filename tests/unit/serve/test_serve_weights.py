@@ -314,7 +314,7 @@ def test_compiled_selectors_take_no_more_than_they_weigh(case: str) -> None:
     """Measured: terms are tuples, sets and functions, many times the size of their text."""
     kind, make = COMPILED[case]
     text = _filled(make)
-    kind.parse(text)  # what is made once
+    kind.parse(text)  # made once
     gc.collect()
     tracemalloc.start()
     try:

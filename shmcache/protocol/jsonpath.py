@@ -26,7 +26,8 @@ _STEP = re.compile(
       | (?P<root>[$@])""",
     re.VERBOSE,
 )
-_FILTER = re.compile(r"\s*(?P<left>@.*?)\s*(?:(?P<op>==|!=|<=|>=|<|>)\s*(?P<right>.*?)\s*)?")
+_FILTER = re.compile(r"(?P<left>@.*?)(?:(?P<op>==|!=|<=|>=|<|>)(?P<right>.*+))?")
+"""Of a text without blanks around it; linear, since no blanks belong to two repetitions."""
 
 
 def _values(found: Any) -> list[Any]:
@@ -93,11 +94,11 @@ def _union(steps: list[Step]) -> Step:
 
 
 def _filtered(text: str) -> Step:
-    match = _FILTER.fullmatch(text)
+    match = _FILTER.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)
     left, operator = path(match["left"]), match["op"]
-    right = _literal(match["right"]) if operator else None
+    right = _literal(match["right"].strip()) if operator else None
 
     def holds(one: Any) -> bool:
         found = walk(left, one)

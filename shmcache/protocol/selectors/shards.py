@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 UID, NAMESPACE = "uid", "namespace"
 _FUNCTION = "shardRange"
 _TOKEN = re.compile(
-    r"(?:[ \t\r\n\f]+|//[^\n]*)*(?:(?P<name>[A-Za-z_]\w*)|(?P<text>'[^'\\\n]*'|\"[^\"\\\n]*\")"
+    r"(?:[ \t\r\n\f]++|//[^\n]*+)*+(?:(?P<name>[A-Za-z_]\w*)|(?P<text>'[^'\\\n]*'|\"[^\"\\\n]*\")"
     r"|(?P<sign>\|\||[().,])|(?P<end>\Z)|(?P<other>.))",
     re.ASCII | re.DOTALL,
 )

@@ -1,17 +1,11 @@
-"""Work is linear in bytes for every parser that bytes from outside reach.
-
-Each parser reads an input that doubles four times, and the CPU time that it takes may grow only as
-the input does. A ratio over several doublings needs no absolute time: 16 times the input costs 16
-times the work where the parser is linear, 256 times where it is quadratic, and an exponential one
-fails at the first doublings.
-"""
+"""Work is linear in bytes for every parser that the bytes of serve's clients reach."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
+from growing import GREATEST, Parser, growth
 
 from shmcache.engine.config.value_types import seconds
 from shmcache.errors import InvalidSelector
@@ -27,17 +21,9 @@ from shmcache.serve.http.requests import address_of
 from shmcache.serve.limits import Limits
 from shmcache.settings import parse_size
 
-DOUBLINGS = 4
-GREATEST = 64.0
-"""Of the work for 16 times the input: 16 where it is linear, 256 where it is quadratic."""
-SHORT = 2e-4
-"""CPU seconds below which the clock and the fixed parts of a call decide, not its input."""
 WIDE = Limits(head_bytes=1 << 30, headers=1 << 30, target_bytes=1 << 30, body_bytes=1 << 30)
 REFUSALS = (BadRequest, InvalidSelector, failures.Failure, ValueError, websocket.Broken,
             websocket.Refused)  # fmt: skip
-
-Parser = Callable[[int], Callable[[], object]]
-"""Makes an input of about so many bytes, and returns the call that reads it."""
 
 HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n"
 
@@ -46,6 +32,7 @@ def head(data: bytes) -> Callable[[], object]:
     """Reads a request, of which everything arrives at once."""
 
     def read() -> object:
+        heads._kept.clear()
         incoming = Incoming(WIDE)
         incoming.buffer += data
         return incoming.next()
@@ -57,6 +44,7 @@ def dripped(data: bytes, step: int) -> Callable[[], object]:
     """Reads a request that arrives in pieces."""
 
     def read() -> None:
+        heads._kept.clear()
         incoming = Incoming(WIDE)
         for at in range(0, len(data), step):
             incoming.buffer += data[at : at + step]
@@ -210,44 +198,9 @@ PARSERS: dict[str, Parser] = {
 }  # fmt: skip
 
 
-def cost(call: Callable[[], object]) -> float:
-    """CPU seconds of one call: the least of several, since others use the machine as well."""
-    found = []
-    for _ in range(5):
-        heads._kept.clear()
-        begun = time.thread_time()
-        try:
-            call()
-        except REFUSALS:
-            pass
-        found.append(time.thread_time() - begun)
-        if found[-1] > 0.2:
-            break
-    return min(found)
-
-
-def growth(parser: Parser, least: int = 1 << 5) -> tuple[float, list[float]]:
-    """By how much the work grows over all doublings, beginning where it can be measured."""
-    costs = [SHORT]
-    while least < 1 << 20:
-        found = cost(parser(least))
-        if found >= SHORT:
-            costs[1:] = [found]
-            costs[0] = found if found < SHORT * GREATEST else SHORT
-            break
-        least *= 2
-    else:
-        return 1.0, []  # a mebibyte costs next to nothing
-    for doubling in range(1, DOUBLINGS + 1):
-        if costs[-1] >= costs[0] * GREATEST:
-            break  # an exponential parser would never finish the next one
-        costs.append(cost(parser(least << doubling)))
-    return costs[-1] / costs[0], costs
-
-
 @pytest.mark.parametrize("name", PARSERS)
 def test_work_grows_as_the_input_does(name: str) -> None:
-    ratio, costs = growth(PARSERS[name])
+    ratio, costs = growth(PARSERS[name], REFUSALS)
 
     assert ratio < GREATEST, costs
 

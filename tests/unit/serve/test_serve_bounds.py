@@ -16,7 +16,8 @@ from served import Asked, Stream, pod, serving
 from shmcache.protocol.failures import Failure
 from shmcache.serve.auth.access import Access, Tokens
 from shmcache.serve.http import connection as connections
-from shmcache.serve.http.incoming import EARLY
+from shmcache.serve.http.heads import BadRequest
+from shmcache.serve.http.incoming import EARLY, Incoming
 from shmcache.serve.http.quotas import Quota
 from shmcache.serve.http.wire import RECEIVE
 from shmcache.serve.limits import Limits
@@ -108,6 +109,21 @@ def test_bodies_are_not_kept_for_clients_without_a_token(tmp_path: Any) -> None:
             sock.sendall(POST + b"Content-Length: 3000000\r\n\r\n" + b"a" * 30_000)
             assert sock.recv(100).startswith(b"HTTP/1.1 401 ")
             assert held(asked) <= EARLY
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 1000000", b"Transfer-Encoding: chunked"])
+def test_a_body_that_nobody_took_is_held_in_small_part_and_then_not_at_all(framing: bytes) -> None:
+    """HTTP7, though it comes along with its head in one piece."""
+    chunk = b"%x\r\n" % 60_000 + b"a" * 60_000 + b"\r\n"
+    data = chunk * 16 if b"chunked" in framing else b"a" * 1_000_000
+    incoming = Incoming(Limits())
+    incoming.buffer += b"POST / HTTP/1.1\r\nHost: x\r\n" + framing + b"\r\n\r\n" + data
+    assert incoming.next() is not None
+    assert incoming.body is not None
+    assert 0 < len(incoming.body.data) <= EARLY
+    with pytest.raises(BadRequest, match="an unused body of more than 65536 bytes"):
+        incoming.skip_body()
+    assert len(incoming.body.data) == 0
 
 
 def test_all_connections_together_hold_no_more_than_one_number() -> None:

@@ -51,7 +51,7 @@ OUT ?= build/$(VARIANT)
 CORE_OBJECTS := $(patsubst %.c,$(OUT)/core/%.o,$(notdir $(CORE)))
 SHARED_OBJECTS := $(patsubst %.c,$(OUT)/shared/%.o,$(notdir $(C_SHARED)))
 
-.PHONY: consistency hostile help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz etcd-campaign queue-campaign memory-limit bench demo packages future matrix stress py-mutants kubectl-matrix clean
+.PHONY: consistency hostile help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz etcd-campaign queue-campaign memory-limit bench demo packages release future matrix stress py-mutants kubectl-matrix clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -253,6 +253,9 @@ memory-limit: build ## a writer in a cgroup of its own, up to its limit and beyo
 bench: build ## the figures of benchmarks/README.md
 	$(PY) -m pip install -q -e '.[bench]'
 	$(PY) -m benchmarks.run
+
+release: $(STAMP) ## everything but the upload in dist/: packages, site, chart, man pages, notes, checksums
+	$(PY) release/release.py
 
 packages: $(STAMP) ## sdist and manylinux wheel in dist/, installed and used where there is no compiler
 	$(PY) tests/packages/check.py dist

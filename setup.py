@@ -4,12 +4,15 @@ Both are compiled from the same core: `_core` binds it for the control plane (cf
 CPython extension of the hot path. setuptools ignores cffi_modules in setup.cfg, hence this file.
 """
 
+import glob
 import os
 import runpy
 import shlex
 import sysconfig
+from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     raise SystemExit(
@@ -20,8 +23,26 @@ if sysconfig.get_config_var("Py_GIL_DISABLED"):
 # that of some Pythons writes a RUNPATH of its builder into extensions
 os.environ.setdefault("LDSHARED", shlex.split(sysconfig.get_config_var("CC"))[0] + " -shared")
 build = runpy.run_path("shmcache/_build.py")
+sbom = runpy.run_path("release/sbom.py")
+
+
+class Wheel(bdist_wheel):  # type: ignore[misc] # setuptools ships no types
+    """A wheel with its bill of materials (PEP 770)."""
+
+    def egg2dist(self, egginfo_path: str, distinfo_path: str) -> None:
+        """Adds it to the metadata."""
+        super().egg2dist(egginfo_path, distinfo_path)
+        data = self.distribution.metadata
+        folder = Path(distinfo_path) / "sboms"
+        folder.mkdir(exist_ok=True)
+        needed = list(self.distribution.install_requires)
+        text = sbom["text"](data.get_name(), data.get_version(), data.license_expression, needed)
+        (folder / sbom["FILE"]).write_text(text)
+
 
 setup(
+    cmdclass={"bdist_wheel": Wheel},
+    data_files=[("share/man/man1", sorted(glob.glob("docs/man/*.1")))],
     cffi_modules=["shmcache/_build.py:ffibuilder"],
     ext_modules=[
         Extension(

@@ -7,7 +7,8 @@
 3. It is installed where PATH has no compiler: what only reads installs cffi and posix_ipc,
    writes and reads a cache, has its licence, and is typed for mypy's strict mode.
 4. With the extra `demo`, `shmcache demo` runs.
-5. A second build, in a directory of another name, gives the same wheel byte for byte. Its libraries
+5. It has its man pages, its commands, and a valid bill of materials.
+6. A second build, in a directory of another name, gives the same wheel byte for byte. Its libraries
    are stripped and hardened, and hold no path of the builder (hardened.py).
 """
 
@@ -21,12 +22,13 @@ import sys
 import tarfile
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 
 from hardened import faults
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SHIPPED = ("benchmarks", "csrc", "deploy", "docs", "examples", "shmcache", "tests")
+SHIPPED = ("benchmarks", "csrc", "deploy", "docs", "examples", "release", "shmcache", "tests")
 LEFT_OUT = {".so", ".pyc", ".o"}
 NEWEST_GLIBC = (2, 34)
 """Of RHEL 9, Debian 12, Ubuntu 22.04. A wheel that needs a newer one should say why."""
@@ -137,6 +139,26 @@ def tagged(wheel: Path, place: Path) -> Path:
     return found
 
 
+def check_contents(wheel: Path) -> None:
+    """Ends where a part is missing that only wheels have, or the bill of materials is invalid."""
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        [bill] = [name for name in names if name.endswith(".dist-info/sboms/shmcache.cdx.json")]
+        error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(archive.read(bill).decode())
+        [points] = [name for name in names if name.endswith("entry_points.txt")]
+        commands = archive.read(points).decode()
+    if error is not None:
+        raise SystemExit(f"{bill} is not valid CycloneDX: {error}")
+    pages = {name.rpartition("/")[2] for name in names if "/share/man/man1/" in name}
+    if missing := {file.name for file in (ROOT / "docs" / "man").iterdir()} - pages:
+        raise SystemExit(f"the wheel lacks {', '.join(sorted(missing))}")
+    if "kubectl-shmcache" not in commands:
+        raise SystemExit("the wheel lacks the plugin of kubectl")
+
+
 def fresh(place: Path) -> tuple[Path, dict[str, str]]:
     """The interpreter of an empty environment, and variables without any compiler."""
     run(sys.executable, "-m", "venv", place)
@@ -167,6 +189,9 @@ def main(place: Path) -> None:
             raise SystemExit("\n".join(found))
         say("hardened: its libraries are stripped, bound at once and guarded")
         say(f"{wheel.name}: {wheel.stat().st_size >> 10} KiB")
+
+        check_contents(wheel)
+        say("complete: man pages, commands and a bill of materials")
 
         python, environment = fresh(elsewhere / "venv")
         run(python, "-m", "pip", "install", "-q", "--only-binary", ":all:", wheel, env=environment)

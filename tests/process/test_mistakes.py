@@ -172,7 +172,7 @@ MISTAKES = [
     Mistake("serve --max-connections x", USAGE, "--max-connections must be a whole number"),
     Mistake("run pods --log-level loud", USAGE, "must be debug or info or warning or error"),
     Mistake("run pods --log-format xml", USAGE, "--log-format must be text or json, not 'xml'"),
-    Mistake("completion fish", USAGE, "must be bash or zsh, not 'fish'"),
+    Mistake("completion tcsh", USAGE, "must be bash or fish or zsh, not 'tcsh'"),
     # ---- caches ----
     Mistake("get pods --cache none-such", NO_CACHE, "`shmcache run pods --cache none-such`"),
     Mistake("top --cache none-such", NO_CACHE, "no cache named 'none-such'"),

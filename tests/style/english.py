@@ -34,7 +34,7 @@ BASE = "b95aafe"
 TITLE = 72
 
 _READ = {".py", ".pyi", ".c", ".h", ".md", ".pml"}
-_FOLDERS = ("shmcache", "csrc", "tests", "benchmarks", "docs", "deploy", "examples")
+_FOLDERS = ("shmcache", "csrc", "tests", "benchmarks", "docs", "deploy", "examples", "release")
 _NOT_READ = (
     "tests/conformance/traces/",
     "tests/fuzz/seeds/",

@@ -24,6 +24,7 @@ from shmcache.errors import (
     InvalidSelector,
     Lapped,
     LayoutMismatch,
+    LeadershipLost,
     LimitExceeded,
     ObjectDeleted,
     PastUnknown,
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from shmcache.controllers.written import deleted, written
     from shmcache.handlers.registration import Registration
     from shmcache.integrations.columns import columns
+    from shmcache.lease.leader import Leader, leader
+    from shmcache.lease.settings import Candidacy, LeaseSettings
     from shmcache.models import decoding as interop
     from shmcache.reader.selectors import FieldSelector, LabelSelector
     from shmcache.settings import Resource
@@ -65,6 +68,7 @@ __all__ = [
     "CacheFull",
     "CacheTooOld",
     "CachedResource",
+    "Candidacy",
     "ClosedError",
     "Controller",
     "CorruptSegment",
@@ -77,6 +81,9 @@ __all__ = [
     "LabelSelector",
     "Lapped",
     "LayoutMismatch",
+    "Leader",
+    "LeadershipLost",
+    "LeaseSettings",
     "LimitExceeded",
     "ListView",
     "ObjectDeleted",
@@ -106,11 +113,16 @@ __all__ = [
     "default",
     "deleted",
     "interop",
+    "leader",
     "run_controllers",
     "written",
 ]
 
 _LATE = {
+    "Candidacy": "shmcache.lease.settings",
+    "Leader": "shmcache.lease.leader",
+    "LeaseSettings": "shmcache.lease.settings",
+    "leader": "shmcache.lease.leader",
     "Controller": "shmcache.controllers.declaring",
     "Owns": "shmcache.controllers.sources",
     "Registration": "shmcache.handlers.registration",

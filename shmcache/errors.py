@@ -25,6 +25,7 @@ __all__ = [
     "InvalidSelector",
     "Lapped",
     "LayoutMismatch",
+    "LeadershipLost",
     "LimitExceeded",
     "ObjectDeleted",
     "PastUnknown",
@@ -123,6 +124,21 @@ class BusyError(ShmCacheError):
 
 class FencedError(ShmCacheError):
     """Another writer took the cache over. Close this writer, and attach as a reader."""
+
+
+class LeadershipLost(ShmCacheError):
+    """The Lease is not ours any more, or not yet. Stop the work; another process may do it.
+
+    `name` of the Lease, and the `reason`.
+    """
+
+    def __init__(self, name: str, reason: str = "") -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"lease {self.name}: {self.reason}"
 
 
 class QueueShutDown(ShmCacheError):

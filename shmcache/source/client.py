@@ -34,6 +34,8 @@ EXPIRY_MARGIN = 30.0
 """Credentials are renewed this many seconds before they expire."""
 ERROR_BYTES = 64 * 1024
 """More than this of an error's body is not read."""
+_ACCEPTED = frozenset({200, 201, 202})
+"""Statuses of success: a read has the first, a new object the second."""
 DOCUMENT_BYTES = 64 << 20
 """A document of discovery larger than this is refused."""
 
@@ -169,6 +171,26 @@ class Client:
                     raise garbage(f"GET {path}", "the answer is far too long")
             return found
 
+    def send(self, method: str, path: str, body: bytes | None, *, silence: float) -> bytes:
+        """The answer to a request that may write, as a whole; SourceFailed for a refusal.
+
+        It is sent once, and again only after a 401, which nothing was done for. When it fails
+        without an answer, the server may have done it, or may do it yet.
+        """
+        what = f"{method} {path}"
+        with as_failures(self._line, what):
+            response = self._open(
+                path, silence=silence, accept=JSON, gzip=False, method=method, body=body
+            )
+            try:
+                self._check(response, what)
+                found = _beginning(read_body(response, what), DOCUMENT_BYTES)
+            finally:
+                response.close()
+            if not is_bounded(response):
+                raise ended_early(what)
+        return found
+
     def _bytes(
         self, response: urllib3.HTTPResponse, what: str, *, bounded: bool
     ) -> Iterator[bytes]:
@@ -184,7 +206,7 @@ class Client:
             if warning not in self._warnings:  # each once: they come with every answer
                 self._warnings.add(warning)
                 _log.warning("%s: the server warns: %s", what, warning)
-        if response.status != 200:
+        if response.status not in _ACCEPTED:
             body = _beginning(read_body(response, what), ERROR_BYTES)
             raise SourceFailed(
                 http_failure(
@@ -197,10 +219,19 @@ class Client:
                 raise ended_early(what)  # the headers were cut
             raise garbage(what, f"the answer is {kind}, not {JSON}")
 
-    def _open(self, path: str, *, silence: float, accept: str, gzip: bool) -> urllib3.HTTPResponse:
+    def _open(
+        self,
+        path: str,
+        *,
+        silence: float,
+        accept: str,
+        gzip: bool,
+        method: str = "GET",
+        body: bytes | None = None,
+    ) -> urllib3.HTTPResponse:
         """The answer's headers have come; one more try with new credentials after a 401."""
         access = self.server.access()
-        send = partial(self._send, path, silence=silence, accept=accept, gzip=gzip)
+        send = partial(self._send, method, path, body, silence=silence, accept=accept, gzip=gzip)
         response = send(access)
         if response.status != 401:
             return response
@@ -211,18 +242,29 @@ class Client:
         return send(renewed)
 
     def _send(
-        self, path: str, access: ServerAccess, *, silence: float, accept: str, gzip: bool
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        access: ServerAccess,
+        *,
+        silence: float,
+        accept: str,
+        gzip: bool,
     ) -> urllib3.HTTPResponse:
         if self._line.is_cut:
-            raise cancelled(f"GET {path}")
+            raise cancelled(f"{method} {path}")
         self._sent = access.headers()
         headers = urllib3.HTTPHeaderDict(self._sent)
         headers["User-Agent"] = self.server.agent
         headers["Accept"] = accept
         headers["Accept-Encoding"] = "gzip" if gzip and access.gzip_pays else "identity"
+        if body is not None:
+            headers["Content-Type"] = JSON
         response = self._pool_for(access).request(
-            "GET",
+            method,
             access.url + path,
+            body=body,
             headers=headers,
             timeout=urllib3.Timeout(connect=self.server.connect_timeout, read=silence),
             retries=False,

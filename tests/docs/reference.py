@@ -34,6 +34,7 @@ SECTIONS = {
         "controller", "Controller", "run_controllers", "Owns", "Watches", "Requeue", "written",
         "deleted",
     ],
+    "Leaders": ["leader", "Leader", "LeaseSettings", "Candidacy"],
     "Columns": ["columns"],
 }  # fmt: skip
 MODULES = {
@@ -76,6 +77,7 @@ OBTAINED = {
     "Status": "`CachedResource.status`",
     "Difference": "`Snapshot.diff()`",
     "Event": "`CachedResource.events()`",
+    "Leader": "`leader()`",
 }
 """Classes whose objects are not made by their names."""
 

@@ -1,5 +1,5 @@
 # ruff: noqa: T201 -- a command prints
-"""Model-check the pin, wake, queue, grow, levels and linger protocols on x86-TSO with spin.
+"""Model-check the protocols with spin.
 
 A true model must be explored to the end without an error, every statement of it reached; a
 mutant must break the invariant that is named with it. Prints one line per variant; exits 0 if
@@ -37,6 +37,7 @@ UNSEEN = "Q3_last_data_is_seen"
 HOLED = "GROW2_a_slot_is_one_workers"
 HOLE = "LEVEL1_no_entry_in_a_hole"
 LOST_KEY = "LEVEL2_a_key_is_found"
+OVERLAP = "LEASEMODEL1_one_leader"
 OVER = "J2_no_ticket_is_slept_over"
 
 
@@ -186,6 +187,14 @@ VARIANTS = (
     Variant("linger", "KEEP_PROMISE", "-DKEEP_PROMISE", OVER),
     Variant("linger", "NO_AGE", "-DKILL -DNO_AGE", OVER),
     Variant("linger", "NO_REAP", "-DKILL -DNO_REAP", OVER),
+    Variant("lease", "2 members", ""),
+    *(
+        Variant("lease", name, f"-D{name}", OVERLAP)
+        for name in (
+            *("FROM_ANSWER", "FOREIGN_CLOCK", "NO_RESTART", "NO_VERSION", "EQUAL_RECORD"),
+            *("RELEASE_FIRST", "LONG_TERM", "NO_CLOCK", "SUSPENDED"),
+        )
+    ),
     Variant("wake", "NO_SELF_CHECK", "-DTHREADS=1 -DSELF -DNO_SELF_CHECK", LOST_WAKE),
 )
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import orjson
 
-from shmcache.protocol.builtins import defined
+from shmcache.protocol.builtins import defined, optional
 from shmcache.protocol.failures import Failure
 from shmcache.protocol.kinds import Kind
 from shmcache.testing.apiserver.api import FRESH_SECONDS, Api
@@ -47,6 +47,7 @@ class ApiServer:
         aggregated_discovery: bool = True,
         sharding: bool = True,
         graceful_pods: bool = False,
+        optional_resources: bool = False,
         bookmark_seconds: float = 60.0,
         fresh_seconds: float = FRESH_SECONDS,
         history: int = HISTORY,
@@ -59,12 +60,15 @@ class ApiServer:
         `watch_list`: False refuses sendInitialEvents (422), a text accepts it and answers 200 with
         one ERROR event of 500 and this message. `watch_cache`: False serves from the store alone.
         `aggregated_discovery`: False lists each group version by itself. `sharding`: False ignores
-        shardSelector, as servers do where KEP-5866 is off. `etcd`: endpoints of an
+        shardSelector, as servers do where KEP-5866 is off. `optional_resources`: also built-in ones
+        that are off by default, such as leasecandidates. `etcd`: endpoints of an
         etcd that keeps the state, for several servers and beyond their end; "": in memory.
         """
         self.faults = Faults()
         """Asks for faults."""
         self._catalogue = ServedKinds()
+        if optional_resources:
+            self._catalogue.add(optional())
         self._store = _store(etcd, history, self._catalogue)
         self._api = api = Api(self._store, self._catalogue, random.Random(seed))
         api.watch_list, api.watch_cache = watch_list, watch_cache

@@ -14,6 +14,7 @@ from shmcache.protocol.builtins import defined
 from shmcache.protocol.kinds import Kind
 from shmcache.testing.apiserver import metadata
 from shmcache.testing.apiserver.kinds import ServedKinds
+from shmcache.testing.apiserver.leases import check_lease
 from shmcache.testing.apiserver.store import ObjectStore, Raced
 from shmcache.testing.apiserver.stored import Stored
 
@@ -58,6 +59,7 @@ class Writes:
     def create(self, kind: Kind, namespace: str, obj: Object, *, dry: bool = False) -> Stored:
         """A new object, completed by the server."""
         obj = self._checked(kind, namespace, obj)
+        check_lease(kind, obj, update=False)
         with self._store.lock:
             if namespace:
                 self._require_namespace(namespace)
@@ -91,6 +93,7 @@ class Writes:
                 f"the name of the object ({obj['metadata']['name']}) does not match the name on "
                 f"the URL ({name})"
             )
+        check_lease(kind, obj, update=True)
         with self._store.lock:
             old = self.get(kind, namespace, name)
             self._check_versions(kind, old, obj["metadata"])

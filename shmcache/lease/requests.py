@@ -1,0 +1,76 @@
+"""Requests about one object, over the HTTP client of the sources: what comes out is a LeaseReply.
+
+Nothing is tried again here, except with new credentials after a 401.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from shmcache.lease.election import LeaseReply, LeaseRequest, ReplyKind, Verb
+from shmcache.source.base import FailureKind, SourceFailed
+from shmcache.source.client import ApiConnection, Client
+
+GROUP = "coordination.k8s.io"
+LEASES = f"/apis/{GROUP}/v1"
+_KINDS = {404: ReplyKind.MISSING, 409: ReplyKind.CONFLICT}
+
+
+class LeaseRequests:
+    """Requests of one thread about one object. interrupt() may come from any thread."""
+
+    def __init__(
+        self,
+        server: ApiConnection,
+        namespace: str,
+        name: str,
+        *,
+        timeout: float,
+        version: str = LEASES,
+        plural: str = "leases",
+    ) -> None:
+        self._client = Client(server)
+        self._timeout = timeout
+        self.collection = f"{version}/namespaces/{quote(namespace, safe='')}/{plural}"
+        self._path = f"{self.collection}/{quote(name, safe='')}"
+
+    def ask(self, request: LeaseRequest) -> LeaseReply:
+        """Sends it, and waits for its end."""
+        path = self.collection if request.verb is Verb.CREATE else self._path
+        body = None if request.body is None else json.dumps(request.body).encode()
+        try:
+            text = self._client.send(request.verb.value, path, body, silence=self._timeout)
+        except SourceFailed as failed:
+            return refusal(failed)
+        found = parsed(text)
+        if found is None:
+            return LeaseReply(ReplyKind.FAILED, message=f"{path}: the answer is not an object")
+        return LeaseReply(ReplyKind.DONE, found)
+
+    def interrupt(self) -> None:
+        """Ends the request under way, as if its connection had broken. From any thread."""
+        self._client.interrupt()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._client.close()
+
+
+def refusal(failed: SourceFailed) -> LeaseReply:
+    """A failure as a reply: 404 and 409 are answers, anything else is a failure."""
+    failure = failed.failure
+    kind = ReplyKind.FAILED
+    if failure.kind is FailureKind.HTTP:
+        kind = _KINDS.get(failure.code, ReplyKind.FAILED)
+    return LeaseReply(kind, message=failure.message, retry_after=failure.retry_after or 0.0)
+
+
+def parsed(text: bytes) -> dict[str, Any] | None:
+    """The object of an answer; None for other content."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

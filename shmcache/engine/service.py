@@ -49,6 +49,7 @@ from shmcache.engine.open_source import (
     ReplayOpener,
     origin_of,
 )
+from shmcache.engine.page import Page
 from shmcache.engine.plans import PlanError
 from shmcache.engine.progress import Progress
 from shmcache.engine.rate_limit import Pace
@@ -152,6 +153,10 @@ def _serve(configuration: Configuration, signals: Signals) -> int:
         ending.engine = engine
         engine.start()
         stack.callback(_drain, engine)
+        if configuration.ui:
+            stack.callback(
+                Page(configuration.name, configuration.ui, configuration.log_format).close
+            )
         _wait(engine, signals, Showing(writer, sys.stderr))
         return _status_of(engine)
 

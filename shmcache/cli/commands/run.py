@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shmcache.engine.config import Configuration
 
+UI_ADDRESS = "127.0.0.1:8002"
 HELP = "Watches the API server and keeps a cache: one process for the whole machine."
 
 _TOP = {
@@ -38,6 +39,7 @@ _TOP = {
     "etcd_password_file": "etcd_password_file",
     "etcd_together": "etcd_together",
     "standby": "standby",
+    "ui": "ui",
 }
 _MEMORY = ("arena_max", "ring_slots", "ring_bytes", "garbage_max", "seats", "mode")
 _RESOURCE = {
@@ -203,6 +205,12 @@ def _add_process(parser: argparse.ArgumentParser) -> None:
         "--listen",
         metavar="ADDRESS",
         help="serve metrics and probes on HOST:PORT, :PORT or unix:PATH",
+    )
+    group.add_argument(
+        "--ui",
+        action="store_const",
+        const=UI_ADDRESS,
+        help=f"show the cache live in a browser, at http://{UI_ADDRESS}/ui/, as `shmcache ui` does",
     )
     group.add_argument(
         "--keep",

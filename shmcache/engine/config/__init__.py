@@ -58,6 +58,8 @@ class Configuration:
     record: str = ""
     keep: bool = True
     standby: bool = True
+    ui: str = ""
+    """Where to serve the page; not at all if empty."""
     default_namespaces: tuple[str, ...] = ()
     """For namespaced resources whose plan lists no namespaces."""
 

@@ -87,7 +87,7 @@ def _check_contexts(configuration: Configuration) -> None:
         raise ConfigurationError(
             f"contexts must not be empty or repeated: {', '.join(map(repr, contexts))}"
         )
-    for name in ("context", "server", "etcd", "replay", "record", "listen"):
+    for name in ("context", "server", "etcd", "replay", "record", "listen", "ui"):
         if getattr(configuration, name):
             raise ConfigurationError(
                 f"{flag_name(name)} is for one cluster, and there are {len(contexts)} contexts: "

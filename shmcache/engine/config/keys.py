@@ -62,6 +62,8 @@ CACHE = (
         "lowest level that is logged"),
     Key("listen", kinds.address, "address", "none", "serve metrics and probes on HOST:PORT, "
         ":PORT or unix:PATH"),
+    Key("ui", kinds.address, "address", "none", "serve the page of `shmcache ui` on HOST:PORT, "
+        ":PORT or unix:PATH, in a process of its own; `--ui` means 127.0.0.1:8002"),
     Key("etcd", kinds.text, "string", "none", "endpoints of an etcd cluster, with commas; it takes "
         "the place of the API server, and each resource needs `keys`"),
     Key("etcd_ca", kinds.text, "string", "the system's", "file of the certificates that etcd's are "

@@ -90,11 +90,11 @@ static unsigned nearest(const struct shmc_queue *queue, uint64_t wanted)
 int64_t shmc_priority_of(const struct shmc_queue *queue, int64_t priority, const uint8_t *key,
                          size_t length)
 {
-    const uint64_t hash = shmc_queue_hash(queue, key, length);
     struct shmc_place place;
 
     if (priority != SHMC_PRIORITY_KEPT)
         return priority;
+    const uint64_t hash = shmc_queue_hash(queue, key, length);
     if (shmc_key_find(queue, key, length, hash, &place) != SHMC_OK)
         return 0;
     const uint64_t word = shmc_load_acquire(&shmc_slot_of(queue, place)->word);

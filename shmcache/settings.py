@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
+from shmcache.callables import check_plain
+
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MAX_ARENA = 32 * GIB
 PAGE = 16 * KIB  # of the arena, which is a whole number of them
@@ -95,6 +97,7 @@ def check_label(what: str, name: str) -> None:
 def check_index_spec(index: str, spec: IndexSpec) -> None:
     """A path, "module:name" or a callable; anything else is a TypeError that names the index."""
     if callable(spec):
+        check_plain(spec, f"the function of index {index!r}", iterated=True)
         return
     if not isinstance(spec, str):
         raise TypeError(f"index {index!r}: a path or a function is needed, not {spec!r}")

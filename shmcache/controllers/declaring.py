@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from shmcache.callables import check_callable, is_coroutine_function
 from shmcache.controllers.places import LANES, PROCESSES
 from shmcache.controllers.predicates import Predicate
 from shmcache.controllers.sources import (
@@ -28,7 +29,6 @@ from shmcache.controllers.sources import (
     Watches,
     check_predicates,
 )
-from shmcache.handlers.callables import check_callable, is_coroutine_function
 from shmcache.reader.sharding import bounds
 
 if TYPE_CHECKING:

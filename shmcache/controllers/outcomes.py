@@ -13,10 +13,11 @@ class Requeue:
     """Returned by a reconcile: the key comes again, though nothing may have changed.
 
     With `after`, in so many seconds and as if it had succeeded, where 0 is the same as returning
-    None; without `after`, as after an error.
+    None; without `after`, as after an error. It keeps its priority unless another one is given.
     """
 
     after: float | None = None
+    priority: int | None = None
 
     def __post_init__(self) -> None:
         if self.after is not None and not 0 <= self.after < float("inf"):

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
+from shmcache.callables import is_coroutine_function, refuse_awaitable
 from shmcache.controllers import numbers, written
 from shmcache.controllers.board import bucket_of
 from shmcache.controllers.outcomes import NotCaughtUp, Requeue, is_terminal
@@ -31,7 +32,6 @@ from shmcache.controllers.part import Part
 from shmcache.controllers.places import digest
 from shmcache.controllers.reports import report
 from shmcache.errors import ForkedError, StaleObjectError
-from shmcache.handlers.callables import is_coroutine_function, refuse_awaitable
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,9 @@ class Run:
         for step in self._steps():
             try:
                 if step.waits:
-                    self._result = await in_thread(step.function, *step.arguments)
+                    result = await in_thread(step.function, *step.arguments)
+                    refuse_awaitable(result, "recover")
+                    self._result = result
                 else:
                     self._result = await self._awaited(step)
             except BaseException as error:  # noqa: BLE001 - as above
@@ -184,11 +186,11 @@ class Run:
         elif not isinstance(result, Requeue):
             raise TypeError(f"a reconcile must return None or a Requeue, not {result!r}")
         elif result.after is None:
-            queue.add_rate_limited(key)
+            queue.add_rate_limited(key, result.priority)
             self._count(numbers.REQUEUE)
         else:
             queue.forget(key)
-            queue.add_after(key, result.after)
+            queue.add_after(key, result.after, result.priority)
             self._count(numbers.REQUEUE_AFTER)
 
     def _failed(self, error: BaseException) -> None:

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shmcache.callables import check_plain, refuse_awaitable
 from shmcache.controllers.places import RESOURCES, digest
 from shmcache.controllers.predicates import Predicate
-from shmcache.handlers.callables import check_plain, refuse_awaitable
 from shmcache.handlers.tombstone import Tombstone
 from shmcache.protocol.builtins import builtin
 from shmcache.queue.feeder import SourceEvent
@@ -53,7 +53,7 @@ class Watches:
     predicates: tuple[Predicate, ...] = ()
 
     def __post_init__(self) -> None:
-        check_plain(self.keys, "the function of watches")
+        check_plain(self.keys, "the function of watches", iterated=True)
         check_predicates(self.predicates)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shmcache.callables import check_plain
 from shmcache.protocol.selectors.shards import ShardSelector, parse_share
 from shmcache.settings import IndexSpec, Resource, parse_size
 from shmcache.writer.indexing import identity_of
@@ -131,7 +132,7 @@ class Plan:
     def load_transform(self) -> Transform | None:
         """The function itself, imported if need be. PlanError if it cannot be had."""
         if not isinstance(self.transform, str):
-            return self.transform
+            return self._checked(self.transform)
         module, _, name = self.transform.partition(":")
         try:
             found: Any = importlib.import_module(module)
@@ -143,6 +144,15 @@ class Plan:
             ) from error
         if not callable(found):
             raise PlanError(f"{self.name}: transform {self.transform} is not a function")
+        return self._checked(found)
+
+    def _checked(self, found: Any) -> Transform | None:
+        if found is None:
+            return None
+        try:
+            check_plain(found, f"transform {self.transform}")
+        except TypeError as error:
+            raise PlanError(f"{self.name}: {error}") from None
         transform: Transform = found
         return transform
 

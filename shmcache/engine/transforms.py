@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from shmcache.callables import refuse_awaitable
 from shmcache.engine.plans import Transform
 from shmcache.protocol.items import Item
 
@@ -42,6 +43,7 @@ class Transforming:
             if not self._keep_managed_fields:
                 obj["metadata"].pop("managedFields", None)
             found = self._transform(obj)
+            refuse_awaitable(found, "the transform")
         except Exception as error:
             self.failures += 1
             if type(error) not in self._seen:  # the rest is only counted

@@ -14,8 +14,8 @@ import os
 import threading
 import time
 
+from shmcache.callables import check_callable, is_coroutine_function, refuse_awaitable
 from shmcache.errors import ClosedError, ForkedError, StaleObjectError
-from shmcache.handlers.callables import check_callable, is_coroutine_function, refuse_awaitable
 from shmcache.handlers.distinct import Distinct
 from shmcache.handlers.feed import ADD, DELETE, KIND_NAMES, REPLAY_PAGE, UPDATE
 from shmcache.reader import waiting

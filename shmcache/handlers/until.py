@@ -13,8 +13,8 @@ UNTIL3  Where the ring does not lead on, the latest state is compared with the l
 
 from __future__ import annotations
 
+from shmcache.callables import check_callable, is_coroutine_function
 from shmcache.errors import Lapped, ObjectDeleted, StaleObjectError
-from shmcache.handlers.callables import check_callable, is_coroutine_function
 from shmcache.handlers.tombstone import Tombstone
 from shmcache.reader import waiting
 from shmcache.reader.sharding import uid_of

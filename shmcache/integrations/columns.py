@@ -19,6 +19,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from shmcache.callables import check_plain
 from shmcache.protocol.selectors.fields import steps_of
 from shmcache.writer.indexing import identity
 
@@ -74,6 +75,7 @@ def _rows(source: Any) -> Iterable[tuple[str, Any]]:
 
 def _reader(column: Column) -> Callable[[Any], Any]:
     if callable(column):
+        check_plain(column, "the function of a column")
         return column
     steps = steps_of(column)
     return lambda obj: _first(obj, steps)

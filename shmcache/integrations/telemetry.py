@@ -28,8 +28,8 @@ from opentelemetry import metrics as otel
 from opentelemetry import trace
 
 from shmcache import __version__
+from shmcache.callables import is_coroutine_function
 from shmcache.errors import ClosedError, ShmCacheError
-from shmcache.handlers.callables import is_coroutine_function
 from shmcache.monitor.families import Families
 from shmcache.monitor.metering import Meter
 from shmcache.reader.cache import Cache

@@ -150,7 +150,7 @@ class ModelResource(Mapping[str, "Any"]):
         """The function, called with models for its first arguments; a coroutine stays one."""
         if not callable(function):
             return function  # type: ignore[no-any-return]  # None, or refused by add_handler()
-        from shmcache.handlers.callables import check_callable, is_coroutine_function
+        from shmcache.callables import check_callable, is_coroutine_function
 
         check_callable(function, "a handler")
         wrap = self._makes.wrap

@@ -25,6 +25,7 @@ import time
 from itertools import islice
 
 from shmcache._native import lib
+from shmcache.callables import check_plain
 from shmcache.errors import (
     BusyError,
     ClosedError,
@@ -307,6 +308,8 @@ class Feeder:
         self.cache = cache
         self.queue = queue
         self._wanted = list(sources)
+        for resource, keys_of in self._wanted:
+            check_plain(keys_of, f"the function of {resource}", iterated=True)
         if len({resource for resource, _ in self._wanted}) != len(self._wanted):
             raise ValueError("each resource feeds a queue once: let its function name all keys")
         if len(self._wanted) > lib.SHMC_QUEUE_RESOURCES_MAX:

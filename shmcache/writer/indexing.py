@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmcache import _hot, _native
 from shmcache._native import NULL, check, ffi, lib
+from shmcache.callables import check_plain, refuse_awaitable
 from shmcache.settings import Emit, IndexSpec
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def resolve(index: str, spec: IndexSpec) -> Emit | None:
         found = getattr(found, part)
     if not callable(found):
         raise TypeError(f"index {index!r}: {spec} is not a function")
+    check_plain(found, f"index {index!r}: {spec}", iterated=True)
     emit: Emit = found
     return emit
 
@@ -69,7 +71,9 @@ class Functions:
 
     def _one(self, index: str, emit: Emit, key: str, obj: Any) -> tuple[str, ...]:
         try:
-            return values_of(emit(obj))
+            values = emit(obj)
+            refuse_awaitable(values, f"the function of index {index!r}")
+            return values_of(values)
         except Exception as error:
             self.failures += 1
             if (index, type(error)) not in self._seen:  # the rest is only counted

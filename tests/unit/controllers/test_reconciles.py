@@ -193,6 +193,28 @@ def test_a_function_that_returns_a_coroutine_is_an_error_that_says_so(
     assert "declare it with `async def`" in caplog.text
 
 
+def test_a_recover_that_returns_a_coroutine_is_tried_again_and_says_so(
+    lab: Lab, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its coroutine was never awaited, and the key went on as if the server had been asked."""
+    calls: list[str] = []
+
+    async def inner() -> None: ...
+
+    def recover(key: str, _cache: Any) -> Any:
+        calls.append(key)
+        return inner() if len(calls) == 1 else None
+
+    key = lab.put("web")
+    dead = Board(lab.cache.place, "lab")
+    dead.take_place(1).fill(0, key, places.digest(key))
+    dead.close()
+    lab.start(script.function(asynchronous=True), recover=recover)
+    assert script.hear() == key
+    assert calls == [key, key]
+    assert "recover returned a coroutine" in caplog.text
+
+
 def test_a_single_resource_and_a_single_key_are_not_taken_letter_by_letter(
     lab: Lab, script: Script
 ) -> None:

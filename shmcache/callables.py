@@ -30,9 +30,13 @@ def check_callable(function: object, title: str) -> None:
         raise TypeError(f"{title} is a generator function: a call would not run it")
 
 
-def check_plain(function: object, title: str) -> None:
-    """check_callable(), and TypeError for a coroutine function where nothing could await it."""
-    check_callable(function, title)
+def check_plain(function: object, title: str, *, iterated: bool = False) -> None:
+    """check_callable(), and TypeError for a coroutine function where nothing could await it.
+
+    Where its result is `iterated`, a generator function is as good as any.
+    """
+    if not (iterated and _flags(function) & _GENERATOR):
+        check_callable(function, title)
     if is_coroutine_function(function):
         raise TypeError(f"{title} must be a plain function: it is called outside of any loop")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shmcache.errors import ShmCacheError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Requeue:
     """Returned by a reconcile: the key comes again, though nothing may have changed.
 
@@ -22,6 +22,10 @@ class Requeue:
     def __post_init__(self) -> None:
         if self.after is not None and not 0 <= self.after < float("inf"):
             raise ValueError(f"after is a number of seconds, not {self.after!r}")
+
+    def __repr__(self) -> str:
+        fields = (("after", self.after), ("priority", self.priority))
+        return f"Requeue({', '.join(f'{name}={one}' for name, one in fields if one is not None)})"
 
 
 class TerminalError(Exception):

@@ -253,6 +253,8 @@ def test_wrong_declarations_are_refused(given: dict[str, Any]) -> None:
 
 def test_a_requeue_is_in_the_future() -> None:
     assert shmcache.Requeue(after=0).after == 0
+    shown = [repr(shmcache.Requeue()), repr(shmcache.Requeue(after=5, priority=-1))]
+    assert shown == ["Requeue()", "Requeue(after=5, priority=-1)"]
     for wrong in (-1.0, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="seconds"):
             shmcache.Requeue(after=wrong)

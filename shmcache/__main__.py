@@ -28,6 +28,7 @@ COMMANDS = {
     "get": "show objects of a cache, as kubectl does",
     "diff": "show the changes between a past state and now",
     "blame": "show each change to an object: when, which fields, by whom",
+    "replay": "feed a cache from a flight record, as fast as wanted",
     "watch": "show changes to objects as they happen",
     "top": "show resources, freshness, memory, workers and queues, live",
     "inspect": "verify a cache and show everything about it",

@@ -151,6 +151,7 @@ def _serve(configuration: Configuration, signals: Signals) -> int:
             timing=configuration.timing,
         )
         ending.engine = engine
+        _start_recorder(configuration, writer, stack)
         engine.start()
         stack.callback(_drain, engine)
         if configuration.ui:
@@ -195,6 +196,27 @@ class _Ending:
             self._writer.leave()
         else:
             self._writer.close()
+
+
+def _start_recorder(configuration: Configuration, writer: Writer, stack: ExitStack) -> None:
+    """From now on; it ends after the feeds, and before the writer."""
+    if not configuration.recorder:
+        return
+    from shmcache.engine.recorder_child import RecorderChild
+
+    child = RecorderChild(
+        [
+            writer.name,
+            os.path.abspath(configuration.recorder),
+            f"--mode={writer.mode}",
+            f"--keep={configuration.recorder_keep}",
+            f"--bytes={configuration.recorder_bytes}",
+            f"--log-format={configuration.log_format}",
+            f"--log-level={configuration.log_level}",
+        ]
+    )
+    child.start()
+    stack.callback(child.stop)
 
 
 def _serve_metrics(configuration: Configuration, stack: ExitStack) -> None:

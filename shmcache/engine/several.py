@@ -6,6 +6,7 @@ again with pauses; the other contexts go on.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import partial
 
@@ -19,10 +20,22 @@ def each_context(configuration: Configuration) -> list[Configuration]:
     """One configuration for each context, with a cache of its own."""
     return [
         replace(
-            configuration, contexts=(), context=each, name=context_name(configuration.name, each)
+            configuration,
+            contexts=(),
+            context=each,
+            name=context_name(configuration.name, each),
+            recorder=_recorder_of(configuration, each),
         )
         for each in configuration.contexts
     ]
+
+
+def _recorder_of(configuration: Configuration, context: str) -> str:
+    """A directory in that of all contexts."""
+    if not configuration.recorder:
+        return ""
+    cache = os.path.basename(context_name(configuration.name, context))
+    return os.path.join(configuration.recorder, cache)
 
 
 def run(configuration: Configuration) -> int:

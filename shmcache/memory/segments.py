@@ -6,6 +6,7 @@ The family of a cache "pods" (layout version 5, in /dev/shm or in a directory):
     shmcache-v5-pods.cache           names the current DATA and SEATS; replaced by rename
     shmcache-v5-pods.ask             the socket of the reflector's desk, with the mode of SEATS
     shmcache-v5-pods.times           times and positions of the ring, with the mode of DATA
+    shmcache-v5-pods.recorder        the condition of the flight recorder, with the mode of DATA
     shmcache-v5-pods.<16 hex>.data   DATA instance: written by the writer's uid only
     shmcache-v5-pods.<16 hex>.seats  SEATS instance: writable for readers of DATA
 
@@ -127,6 +128,15 @@ class Place:
     def open_times(self) -> int:
         """The notes of times, for a reader. SegmentNotFound if nobody writes them."""
         return self._open(self.times, writable=False)
+
+    @property
+    def recorder(self) -> str:
+        """The file with the condition of the flight recorder (recorder/standing.py)."""
+        return self.stem + ".recorder"
+
+    def open_recorder(self) -> int:
+        """That file, for a reader. SegmentNotFound if no recorder ever ran."""
+        return self._open(self.recorder, writable=False)
 
     def files(self, current: Current) -> tuple[str, str]:
         """The files of DATA and SEATS."""
@@ -440,6 +450,7 @@ class Place:
         self.location.unlink(self.pointer)
         self.location.unlink(self.desk)
         self.location.unlink(self.times)
+        self.location.unlink(self.recorder)
         self.unlink_instances()
         companions.remove_unused(self)
         companions.remove_boards(self)

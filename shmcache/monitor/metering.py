@@ -14,6 +14,7 @@ from shmcache import states
 from shmcache.errors import ShmCacheError
 from shmcache.monitor import observing
 from shmcache.monitor.families import Families, Family, escaped, render
+from shmcache.recorder.standing import STATES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Meter:
         _of_resources(found, observed)
         _of_bytes(found, self._surveyed(), observed)
         _of_workers(found, observed)
+        _of_recorder(found, observed)
         _of_queues(found, observing.queues(self._cache))
         for name, numbers in observing.controllers(self._cache).items():
             numbers.fill(found, name)
@@ -160,6 +162,28 @@ def _named(metric: str, cache: str, resource: str, labels: dict[str, str]) -> di
 
 def _version(text: str | None) -> float | None:
     return float(text[-_VERSION_DIGITS:]) if text and text.isdecimal() else None
+
+
+def _of_recorder(to: Families, at: Observed) -> None:
+    """Of the flight recorder, if the cache has one."""
+    found = at.recorder
+    if found is None:
+        return
+    labels = {"cache": at.name}
+    text = "Whether the flight recorder lives and records."
+    to.gauge("shmcache_recorder_up", text).add(found.records, **labels)
+    state = to.gauge("shmcache_recorder_state", "1 for the state that the recorder is in.")
+    for name in STATES:
+        state.add(found.alive and found.state == name, **labels, state=name)
+    text = "Since the last change, or look without one, that is on the disk."
+    to.gauge("shmcache_recorder_behind_seconds", text).add(found.behind, **labels)
+    text = "How far back the flight record leads."
+    to.gauge("shmcache_recorder_reach_seconds", text).add(found.reach, **labels)
+    to.gauge("shmcache_recorder_bytes", "Size of the flight record.").add(found.bytes, **labels)
+    text = "Changes that were recorded since the recorder began."
+    to.counter("shmcache_recorder_changes_total", text).add(found.events, **labels)
+    text = "How often changes were missing, and a difference took their place."
+    to.counter("shmcache_recorder_gaps_total", text).add(found.gaps, **labels)
 
 
 def _of_bytes(to: Families, survey: Survey | None, at: Observed) -> None:

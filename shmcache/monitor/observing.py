@@ -13,6 +13,7 @@ from shmcache._native import BUSY, CORRUPT, STALE, check, ffi, lib, struct_value
 from shmcache.errors import BusyError, CorruptSegment, LayoutMismatch, ShmCacheError
 from shmcache.memory.segments import Place
 from shmcache.reader import holding
+from shmcache.recorder import standing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,8 +92,8 @@ class ObservedWorker:
 class Observed:
     """One look at a cache. Figures of different places are of slightly different moments."""
 
-    __slots__ = ("generation", "head", "instance", "memory", "name", "resources", "ring_slots",
-                 "seats", "stats", "tail", "workers", "writer")  # fmt: skip
+    __slots__ = ("generation", "head", "instance", "memory", "name", "recorder", "resources",
+                 "ring_slots", "seats", "stats", "tail", "workers", "writer")  # fmt: skip
 
     resources: dict[str, Status]
     workers: list[ObservedWorker]
@@ -120,6 +121,8 @@ class Observed:
         finally:
             held.leave()
         self.resources = {name: cache[name].status for name in cache.resources}
+        self.recorder = standing.read(place)
+        """The condition of its flight recorder; None without one."""
 
 
 def observe(cache: Cache) -> Observed:

@@ -2,6 +2,7 @@
 
 with shmcache.testing.ApiServer() as server: ...      a real HTTP server, in-process
 with shmcache.testing.Cluster() as cluster: ...       one with a kubeconfig and caches of it
+with shmcache.testing.Incident("record") as it: ...   one that goes through a flight record
 source = shmcache.testing.FakeSource()                the same as a plain object, without a thread
 """
 
@@ -16,8 +17,18 @@ if TYPE_CHECKING:
     from shmcache.testing.driver import Driver, Request
     from shmcache.testing.fake_source import FakeSource
     from shmcache.testing.fake_watch import FakeWatch
+    from shmcache.testing.incident import Incident
 
-__all__ = ["ApiServer", "Cluster", "Driver", "FakeSource", "FakeWatch", "ManualClock", "Request"]
+__all__ = [
+    "ApiServer",
+    "Cluster",
+    "Driver",
+    "FakeSource",
+    "FakeWatch",
+    "Incident",
+    "ManualClock",
+    "Request",
+]
 
 _WHERE = {
     "ApiServer": "apiserver",
@@ -25,6 +36,7 @@ _WHERE = {
     "Driver": "driver",
     "FakeSource": "fake_source",
     "FakeWatch": "fake_watch",
+    "Incident": "incident",
     "ManualClock": "clock",
     "Request": "driver",
 }

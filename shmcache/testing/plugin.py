@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from shmcache.testing.apiserver import ApiServer
     from shmcache.testing.apiserver.faults import Faults
     from shmcache.testing.cluster import Cluster
+    from shmcache.testing.incident import Incident
 
 MARKER = "shmcache"
 _MARKER_HELP = (
-    "shmcache(*resources, objects=(), indices=None, **server): what the fixtures shmcache_* of a "
-    "test have: cached resources, objects that exist at the start, indices, options of ApiServer."
+    "shmcache(*resources, objects=(), indices=None, record='', **server): what the fixtures "
+    "shmcache_* of a test have: cached resources, objects that exist at the start, indices, the "
+    "directory of a flight record, options of ApiServer."
 )
 
 
@@ -50,11 +52,13 @@ class Wish:
         self.objects: list[Any] = []
         self.indices: dict[str, Any] = {}
         self.server: dict[str, Any] = {}
+        self.record = ""
         for mark in reversed(list(node.iter_markers(MARKER))):
             options = dict(mark.kwargs)
             self.resources += mark.args
             self.objects += options.pop("objects", ())
             self.indices.update(options.pop("indices", None) or {})
+            self.record = str(options.pop("record", self.record))
             self.server.update(options)
 
     def start(self) -> Cluster:
@@ -113,6 +117,21 @@ def shmcache_cache(
     cache = shmcache_cluster.reflect(*resources, indices=wish.indices)
     monkeypatch.setenv("SHMCACHE_NAME", cache.name)
     return cache
+
+
+@pytest.fixture
+def shmcache_incident(
+    request: pytest.FixtureRequest, shmcache_cluster: Cluster
+) -> Iterator[Incident]:
+    """The incident of the marker's `record`: the cluster of this test has its first state."""
+    from shmcache.testing.incident import Incident
+
+    wish = Wish(request.node)
+    if not wish.record:
+        pytest.fail("name a flight record: @pytest.mark.shmcache(record='tests/records/outage')")
+    record = request.config.rootpath / wish.record
+    with Incident(str(record), cluster=shmcache_cluster) as incident:
+        yield incident
 
 
 @pytest.fixture(scope="session")

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shmcache._hot import Delta, Root
+    from shmcache.protocol.kinds import Kind
     from shmcache.reader.time_marks import TimeMark
 
 HELP = "Shows each recent change to an object: when, which fields, by whom."
 EPILOG = """\
   shmcache blame pods prod/web-0
   shmcache blame deploy/web -n prod
+  shmcache blame pods prod/web-0 --recorder /var/lib/shmcache
 
 Times are those at which the cache changed. The manager is known where the cache keeps managedFields
 (keep_managed_fields of its resource).
@@ -34,19 +36,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = f"{parser.prog} RESOURCE NAMESPACE/NAME | RESOURCE/NAME [OPTIONS]"
     parser.add_argument("words", nargs="+", metavar="OBJECT", help="pods prod/web-0, or pod/web-0")
     parser.add_argument("-n", "--namespace", metavar="NAME", help="namespace (default: default)")
+    past.add_recorder(parser)
     finding.add_cache(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """The whole command; its exit status."""
     word, name = _object(options.words)
+    if options.recorder:
+        return _of_record(options, word, name)
     with finding.open_cache(options.cache) as cache:
-        found = names.find(word, resolving.kinds(cache))
-        if len(found) != 1:
-            raise Trouble(f"{word!r} names {len(found)} resources; choose one", USAGE)
-        [(resource, kind)] = found
-        namespace = options.namespace or "default"
-        key = name if "/" in name or not kind.namespaced else f"{namespace}/{name}"
+        resource, key = _named(options, word, name, resolving.kinds(cache))
         root = cache.reader.root()
         marks = time_marks.read(cache.place, root)
         lines = list(_changes(root, root.names().index(resource), key, marks))
@@ -62,6 +62,45 @@ def run(options: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     return DONE if there else MISSING
+
+
+def _named(
+    options: argparse.Namespace, word: str, name: str, kinds: dict[str, Kind]
+) -> tuple[str, str]:
+    """The resource and the key that the words mean."""
+    found = names.find(word, kinds)
+    if len(found) != 1:
+        raise Trouble(f"{word!r} names {len(found)} resources; choose one", USAGE)
+    [(resource, kind)] = found
+    namespace = options.namespace or "default"
+    return resource, name if "/" in name or not kind.namespaced else f"{namespace}/{name}"
+
+
+def _of_record(options: argparse.Namespace, word: str, name: str) -> int:
+    """From a flight record."""
+    from shmcache.recorder.changes import changes_of, kinds_of
+    from shmcache.recorder.history import clock
+
+    record = past.record_of(options)
+    resource, key = _named(options, word, name, kinds_of(record))
+    shown = there = False
+    for change in changes_of(record, resource, key):
+        when = clock(change.time_ns)
+        if change.why:
+            shown = True
+            sys.stdout.write(f"{when}  changes are unknown: {change.why}\n")
+        if change.kind:
+            shown = True
+            by = past.managers(change.old, change.new)
+            sys.stdout.write(f"{when}  {change.kind}  version {change.version}  by {by}\n")
+        if change.kind == "MODIFIED":
+            sys.stdout.writelines(f"    {text}\n" for text in past.changes(change.old, change.new))
+        there = change.new is not None
+    sys.stdout.flush()
+    if not shown:
+        text = "has not changed within the record" if there else "not found"
+        print(f"shmcache blame: {resource} {key!r} {text}", file=sys.stderr)
+    return DONE if shown or there else MISSING
 
 
 def _object(words: list[str]) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from shmcache.cli.output import finding, names, past
-from shmcache.cli.output.finding import DONE
+from shmcache.cli.output.finding import DONE, USAGE, Trouble
 from shmcache.reader import resolving
 
 TYPE_CHECKING = False
@@ -20,9 +20,10 @@ HELP = "Shows the changes between a past state and now; sends no request to the 
 EPILOG = """\
   shmcache diff pods --since 5m
   shmcache diff pods,deploy -n prod --since 4711
+  shmcache diff --recorder /var/lib/shmcache --since -6h --until -5h
 
 Lines begin with + (added), - (deleted) or ~ (changed). The ring of the cache limits how far back it
-leads. Exit status 1: an object has changed.
+leads; a flight record leads further. Exit status 1: an object has changed.
 """
 CHANGED = 1
 
@@ -37,19 +38,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     past.add_at(parser, "--since", required=True, help="compare with -5m or a resourceVersion")
     parser.add_argument("-n", "--namespace", metavar="NAME", help="only this namespace")
     parser.add_argument("--names-only", action="store_true", help="show objects, not their fields")
+    past.add_at(parser, "--until", help="with --recorder: compare with this state, not the last")
+    past.add_recorder(parser)
     finding.add_cache(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """The whole command; its exit status."""
-    with finding.open_cache(options.cache) as cache:
-        found = False
-        with past.opened(cache, options.since) as at:
-            for resource in _resources(cache, options.resources):
-                for line in _lines(at[resource], at.latest[resource], options):
-                    sys.stdout.write(line)
-                    found = True
-        sys.stdout.flush()
+    if options.until and not options.recorder:
+        raise Trouble("--until needs a flight record: --recorder DIR", USAGE)
+    if options.recorder:
+        return _of_record(options)
+    with finding.open_cache(options.cache) as cache, past.opened(cache, options.since) as at:
+        return _show(cache, at, options)
+
+
+def _of_record(options: argparse.Namespace) -> int:
+    """Between a recorded state and the last one, or that of --until."""
+    from shmcache.recorder.rebuilding import RebuiltCache
+
+    record = past.record_of(options)
+    then = past.contents_of(record, options.since)
+    now = past.contents_of(record, options.until)
+    with RebuiltCache() as rebuilt, rebuilt.between(then, now) as at:
+        return _show(rebuilt.cache, at, options)
+
+
+def _show(cache: Cache, at: Any, options: argparse.Namespace) -> int:
+    found = False
+    for resource in _resources(cache, options.resources):
+        for line in _lines(at[resource], at.latest[resource], options):
+            sys.stdout.write(line)
+            found = True
+    sys.stdout.flush()
     return CHANGED if found else DONE
 
 

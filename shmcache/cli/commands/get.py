@@ -37,6 +37,7 @@ EPILOG = """\
   shmcache get deploy,rs -n prod
   shmcache get po -o jsonpath='{.items[*].metadata.name}'
   shmcache get pods -A --at -90s
+  shmcache get pods -A --recorder /var/lib/shmcache --at -6h
 """
 
 
@@ -71,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="wait this long for a first list that is under way (default: 60s)",
     )
     past.add_at(parser)
+    past.add_recorder(parser)
     parser.add_argument(
         "-w", "--watch", action="store_true", help="show the objects, then every change to them"
     )
@@ -90,30 +92,52 @@ def run(options: argparse.Namespace) -> int:
 
 def _get(options: argparse.Namespace) -> int:
     form = form_of(options)
-    if options.at and (options.watch or options.watch_only):
-        raise Trouble("--at shows the past, --watch the future", USAGE)
+    if (options.at or options.recorder) and (options.watch or options.watch_only):
+        raise Trouble("--at and --recorder show the past, --watch the future", USAGE)
     if options.watch or options.watch_only:
         from shmcache.cli.commands import watch
 
         return watch.follow(options, None, events=options.output_watch_events)
+    if options.recorder:
+        return _get_recorded(options, form)
     with finding.open_cache(options.cache) as cache:
         asked = Targets(cache, options)
         finding.wait_listed(cache, asked.resources, options.timeout)
         warn(cache, asked, options.max_age)
         with past.opened(cache, options.at) as at:
-            found, missing = select(at, asked, options)
-            if options.sort_by:
-                _sort(found, options.sort_by)
-            if form is not None:
-                alone = len(asked.named) == 1
-                if found or not alone:
-                    shown = found if options.show_managed_fields else forms.without_fields(found)
-                    sys.stdout.write(form(shown, alone=alone))
-            else:
-                _print_tables(at, asked, found, options)
-            if not found and not missing and form is None:
-                _say_nothing(at, asked)
-            sys.stdout.flush()
+            return _show(at, asked, options, form)
+
+
+def _get_recorded(options: argparse.Namespace, form: forms.OutputForm | None) -> int:
+    """From a flight record: the same from a cache that shows the recorded state."""
+    from shmcache.recorder.rebuilding import RebuiltCache
+
+    if options.max_age is not None:
+        raise Trouble("--max-age is for a cache, and a flight record only ages", USAGE)
+    contents = past.contents_of(past.record_of(options), options.at)
+    with RebuiltCache() as rebuilt:
+        rebuilt.show(contents)
+        with rebuilt.cache.snapshot() as at:
+            return _show(at, Targets(rebuilt.cache, options), options, form)
+
+
+def _show(
+    at: Snapshot, asked: Targets, options: argparse.Namespace, form: forms.OutputForm | None
+) -> int:
+    """Prints the objects of one state; the exit status."""
+    found, missing = select(at, asked, options)
+    if options.sort_by:
+        _sort(found, options.sort_by)
+    if form is not None:
+        alone = len(asked.named) == 1
+        if found or not alone:
+            shown = found if options.show_managed_fields else forms.without_fields(found)
+            sys.stdout.write(form(shown, alone=alone))
+    else:
+        _print_tables(at, asked, found, options)
+    if not found and not missing and form is None:
+        _say_nothing(at, asked)
+    sys.stdout.flush()
     for text in missing:
         print(f"shmcache get: {text}", file=sys.stderr)
     return MISSING if missing and not options.ignore_not_found else DONE

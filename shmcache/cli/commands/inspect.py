@@ -59,6 +59,7 @@ def _print(cache: Cache, at: Observed, survey: Survey) -> None:
         f"ring      {at.head - at.tail:,} changes of at most {at.ring_slots // 2:,}, "
         f"{at.tail:,} to {at.head:,}\n"
         f"seats     {len(at.workers)} taken of {at.seats}\n"
+        + (f"recorder  {report.recorder(at)}\n" if at.recorder is not None else "")
     )
     print(report.resources(at, survey))
     indices = _indices(cache)

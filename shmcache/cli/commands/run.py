@@ -27,6 +27,9 @@ _TOP = {
     "replay": "replay",
     "requests_per_second": "requests_per_second",
     "record": "record",
+    "recorder": "recorder",
+    "recorder_keep": "recorder_keep",
+    "recorder_bytes": "recorder_bytes",
     "keep": "keep",
     "log_format": "log_format",
     "log_level": "log_level",
@@ -97,6 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_selection(parser)
     _add_server(parser)
     _add_etcd(parser)
+    _add_recorder(parser)
     _add_process(parser)
     renamed(parser, "--name", now="--cache", dest="cache")
     renamed(parser, "--namespaces", now="--namespace", dest="namespace")
@@ -163,6 +167,21 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--replay", metavar="FILE", help="read a recording instead of a server")
     group.add_argument(
         "--record", metavar="FILE", help="record every answer of the server in a new file"
+    )
+
+
+def _add_recorder(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("flight recorder")
+    group.add_argument(
+        "--recorder",
+        metavar="DIR",
+        help="keep every change to the cache on disk, for `get --recorder`, `replay` and tests",
+    )
+    group.add_argument(
+        "--recorder-keep", metavar="DURATION", help="keep changes of this long (default: 24h)"
+    )
+    group.add_argument(
+        "--recorder-bytes", metavar="SIZE", help="limit on the disk space (default: 1GiB)"
     )
 
 

@@ -76,6 +76,7 @@ class Looks:
             f"writer  {screen.paint(report.writer(at), well)}",
             *report.wrapped("state   ", _numbers(at), screen.shape[0]),
             *report.wrapped("memory  ", report.memory(at), screen.shape[0]),
+            *self._recorder(at, screen),
             "",
         ]
         if survey is not None and survey.fault:
@@ -88,6 +89,14 @@ class Looks:
         lines += ["", *report.workers(at).splitlines()]
         queues = report.queues(observing.queues(self._cache))
         return [*lines, *(["", *queues.splitlines()] if queues else [])]
+
+    @staticmethod
+    def _recorder(at: Observed, screen: Screen) -> list[str]:
+        text = report.recorder(at)
+        if not text or at.recorder is None:
+            return []
+        first, *rest = report.wrapped("recorder ", text, screen.shape[0])
+        return [screen.paint(first, "" if at.recorder.records else RED), *rest]
 
     def json(self) -> str:
         """The same in one line."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
+import time
 
 from shmcache.cli.arguments import value
-from shmcache.cli.output.finding import USAGE, Trouble
+from shmcache.cli.output.finding import MISSING, USAGE, Trouble
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from shmcache.reader.cache import Cache
+    from shmcache.recorder.contents import Contents
+    from shmcache.recorder.history import FlightRecord
 
 _PAST = re.compile(r"^-\d[\w.]*$")
 _VERSION = re.compile(r"[1-9]\d*")
@@ -28,13 +32,34 @@ class Moment:
         self.seconds = seconds
         self.version = version
 
+    @property
+    def time_ns(self) -> int:
+        """By the wall clock; of a version it is now."""
+        return time.time_ns() - int((self.seconds or 0.0) * 1e9)
+
 
 def moment(text: str) -> Moment:
-    """-90s, 90s, 5m, or a resourceVersion. ArgumentTypeError for anything else."""
+    """-90s, 90s, 5m, a time of day, or a resourceVersion. ArgumentTypeError for anything else."""
     if _VERSION.fullmatch(text):
         return Moment(version=text)
+    if "T" in text:
+        return Moment(seconds=time.time() - _time_of(text))
     found: float = value("seconds")(text.removeprefix("-"))
     return Moment(seconds=found)
+
+
+def _time_of(text: str) -> float:
+    """Of 2026-11-19T21:00:00Z, in seconds of the wall clock; without a zone it is UTC."""
+    from datetime import UTC, datetime
+
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be a duration (-90s), a time (2026-11-19T21:00:00Z) or a "
+            "resourceVersion"
+        ) from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 def add_at(parser: argparse.ArgumentParser, name: str = "--at", **more: Any) -> None:
@@ -44,7 +69,9 @@ def add_at(parser: argparse.ArgumentParser, name: str = "--at", **more: Any) -> 
         name,
         type=moment,
         metavar="MOMENT",
-        help=more.pop("help", "show the state of -90s, -5m or a resourceVersion"),
+        help=more.pop(
+            "help", "show the state of -90s, of 2026-11-19T21:00:00Z or of a resourceVersion"
+        ),
         **more,
     )
 
@@ -56,6 +83,51 @@ def opened(cache: Cache, at: Moment | None) -> Any:
     if at.seconds is not None:
         return cache.at(seconds_ago=at.seconds)
     return cache.at(at.version)
+
+
+def add_recorder(parser: argparse.ArgumentParser) -> None:
+    """The option for a flight record in place of a cache."""
+    parser.add_argument(
+        "--recorder",
+        metavar="DIR",
+        help="read what `shmcache run --recorder DIR` recorded, without a cache",
+    )
+
+
+def record_of(options: argparse.Namespace) -> FlightRecord:
+    """The flight record of --recorder. Trouble if the directory has none."""
+    if options.cache:
+        raise Trouble("--recorder takes the place of --cache", USAGE)
+    return opened_record(options.recorder)
+
+
+def opened_record(directory: str) -> FlightRecord:
+    """A flight record; warns of unreadable reels. Trouble if the directory has none."""
+    from shmcache.recorder.history import FlightRecord
+
+    try:
+        found = FlightRecord(directory)
+    except FileNotFoundError:
+        raise Trouble(f"--recorder {directory}: there is no such directory", MISSING) from None
+    except NotADirectoryError:
+        raise Trouble(
+            f"{directory} is a file, and a flight record is a directory; a recording of a server's "
+            "answers is read with `shmcache run --replay`", USAGE
+        ) from None  # fmt: skip
+    for text in found.unreadable:
+        print(f"shmcache: warning: {text}", file=sys.stderr)
+    return found
+
+
+def contents_of(record: FlightRecord, at: Moment | None) -> Contents:
+    """The recorded state of a moment, or the last one. PastUnknown."""
+    if at is None:
+        return record.last()
+    if at.version is not None:
+        from shmcache.recorder.versioned import at_version
+
+        return at_version(record, at.version)
+    return record.at_time(at.time_ns)
 
 
 def split(text: str) -> tuple[str, str]:
@@ -71,11 +143,15 @@ def split(text: str) -> tuple[str, str]:
 
 def changes(old: Any, new: Any) -> list[str]:
     """The fields that differ, one line each; metadata that changes with every write is left out."""
-    before = old.to_dict() if old is not None else None
-    after = new.to_dict() if new is not None else None
+    before, after = _plain(old), _plain(new)
     return [
         text for path, text in _differences("", before, after) if not path.startswith(_NEVER_SHOWN)
     ]
+
+
+def _plain(obj: Any) -> Any:
+    """A view as a dict; a dict, or None, as it is."""
+    return obj.to_dict() if hasattr(obj, "to_dict") else obj
 
 
 def _differences(path: str, old: Any, new: Any) -> Iterator[tuple[str, str]]:

@@ -81,6 +81,23 @@ def memory(at: Observed) -> str:
     )
 
 
+def recorder(at: Observed) -> str:
+    """One line about the flight recorder; "" without one."""
+    found = at.recorder
+    if found is None:
+        return ""
+    what = f"{size(found.bytes)} in {found.directory}"
+    if found.reach is not None:
+        what += f", since {ago(found.reach)}"
+    if found.behind is not None:
+        what += f", written {ago(found.behind)}"
+    if found.records:
+        return f"pid {found.pid}, {what}"
+    state = found.state.upper() if found.alive else "NOT RUNNING"
+    why = f": {found.reason}" if found.reason else ""
+    return f"{state}{why}, {what}"
+
+
 def wrapped(label: str, text: str, columns: int) -> list[str]:
     """A labelled line that continues below itself, cut at its commas, where it is too long."""
     first, *rest = text.split(", ")
@@ -110,6 +127,18 @@ def as_json(at: Observed, survey: Survey | None, found: Queues) -> dict[str, Any
         },
         "memory": at.memory,
         "stats": at.stats,
+        "recorder": at.recorder
+        and {
+            "directory": at.recorder.directory,
+            "alive": at.recorder.alive,
+            "state": at.recorder.state,
+            "reason": at.recorder.reason,
+            "behind": at.recorder.behind,
+            "reach": at.recorder.reach,
+            "bytes": at.recorder.bytes,
+            "changes": at.recorder.events,
+            "gaps": at.recorder.gaps,
+        },
         "seats": at.seats,
         "resources": {
             name: {

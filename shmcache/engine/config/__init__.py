@@ -19,6 +19,7 @@ from shmcache.engine.config import checks, keys
 from shmcache.engine.config.keys import ConfigurationError
 from shmcache.engine.config.timing import Timing
 from shmcache.engine.plans import Plan
+from shmcache.recorder.shelf import BYTES, KEEP
 from shmcache.settings import WriterSettings
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,9 @@ class Configuration:
     etcd_password: str = field(default="", repr=False)
     etcd_password_file: str = ""
     etcd_together: bool = False
+    recorder: str = ""
+    recorder_keep: float = KEEP
+    recorder_bytes: int = BYTES
     replay: str = ""
     record: str = ""
     keep: bool = True

@@ -20,6 +20,8 @@ from shmcache.memory.segments import check_name
 from shmcache.protocol import builtins
 from shmcache.protocol.selectors import fields
 from shmcache.reader.selectors import FieldSelector, LabelSelector
+from shmcache.recorder.shelf import MIN_BYTES, MIN_KEEP
+from shmcache.settings import format_size
 from shmcache.writer.indexing import resolve
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ def check(configuration: Configuration) -> None:
     """ConfigurationError for the first value that cannot work."""
     _check_cache(configuration.name)
     _check_recordings(configuration)
+    _check_recorder(configuration)
     check_namespaces("namespaces", configuration.default_namespaces)
     _check_contexts(configuration)
     _check_etcd(configuration)
@@ -76,6 +79,29 @@ def _check_recordings(configuration: Configuration) -> None:
             if configuration.record:
                 path = file_of(configuration.record, plan, namespace, only=is_only(plans))
                 _check_new(path)
+
+
+def _check_recorder(configuration: Configuration) -> None:
+    """A flight recorder has bounds, and no Secrets, since files on disk stay."""
+    if not configuration.recorder:
+        return
+    secret = next((plan.name for plan in configuration.plans if plan.is_secret), None)
+    if secret is not None:
+        raise ConfigurationError(
+            f"{secret}: Secrets are never written to disk: --recorder needs a cache without them"
+        )
+    path = os.path.abspath(configuration.recorder)
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise ConfigurationError(f"--recorder {configuration.recorder}: {path} is not a directory")
+    if configuration.recorder_keep < MIN_KEEP:
+        raise ConfigurationError(
+            f"--recorder-keep must be at least {MIN_KEEP:g}s, not {configuration.recorder_keep:g}s"
+        )
+    if configuration.recorder_bytes < MIN_BYTES:
+        raise ConfigurationError(
+            f"--recorder-bytes must be at least {format_size(MIN_BYTES)}, not "
+            f"{format_size(configuration.recorder_bytes)}"
+        )
 
 
 def _check_contexts(configuration: Configuration) -> None:

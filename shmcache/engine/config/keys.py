@@ -79,6 +79,10 @@ CACHE = (
     Key("etcd_together", kinds.flag, "boolean", "false", "follow all resources with one watch, so "
         "that every transaction is one generation; otherwise those whose prefixes have the same "
         "parent"),
+    Key("recorder", kinds.text, "string", "none", "directory in which the flight recorder keeps "
+        "every change to the cache, for `get --recorder`, `replay` and tests"),
+    Key("recorder_keep", kinds.seconds, "duration", "24h", "record changes of this long"),
+    Key("recorder_bytes", kinds.size, "size", "1GiB", "limit on the disk space of the records"),
     Key("replay", kinds.text, "string", "", "recording to read instead of a server"),
     Key("record", kinds.text, "string", "", "new file in which to record every answer of the "
         "server"),

@@ -76,6 +76,17 @@ def seconds(value: object) -> float:
     raise ValueError("must be a duration such as 90, '90s' or '2m'")
 
 
+def factor(value: object) -> float:
+    """A number greater than 0, such as 0.5 or 10."""
+    try:
+        found = float(str(value))
+    except ValueError:
+        found = 0.0
+    if 0 < found <= MAX_SECONDS:
+        return found
+    raise ValueError("must be a number greater than 0, such as 0.5 or 10")
+
+
 def mode(value: object) -> int:
     """File permissions, in octal: "0640", or 0o640."""
     if isinstance(value, int) and not isinstance(value, bool):

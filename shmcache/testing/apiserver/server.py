@@ -206,6 +206,20 @@ class ApiServer:
         """
         return _copy(self._api.writes.load(self._kind(resource), obj))
 
+    def unload(self, resource: str, name: str, namespace: str = "", version: str = "") -> bool:
+        """Removes an object as it is, without finalizers or grace; whether it was there.
+
+        The version of the deletion must be ahead of the server's, which is raised to it.
+        """
+        number = int(version) if version else 0
+        kind = self._kind(resource)
+        return self._api.writes.unload(kind, namespace, name, number) is not None
+
+    def add_kind(self, kind: Kind) -> None:
+        """Serves a kind that it does not have yet, without its definition."""
+        if self._catalogue.find(kind.group, kind.version, kind.resource) is None:
+            self._catalogue.add([kind])
+
     def compact(self, *, windows: bool = True) -> str:
         """Forgets the past (410), and (`windows`) what watches could resume from.
 

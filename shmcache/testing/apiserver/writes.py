@@ -149,6 +149,16 @@ class Writes:
         self._complete(kind, obj)
         return self._store.put(kind.key, key, obj, version=int(found.get("resourceVersion") or 0))
 
+    def unload(self, kind: Kind, namespace: str, name: str, version: int) -> Stored | None:
+        """Removes an object as it is: no finalizer and no grace. None if it is not there."""
+        key = _key(namespace if kind.namespaced else "", name)
+        with self._store.lock:
+            if self._store.get(kind.key, key) is None:
+                return None
+            if version > self._store.version + 1:
+                self._store.advance(version - 1)
+            return self._store.remove(kind.key, key)
+
     def _checked(self, kind: Kind, namespace: str, obj: Object) -> Object:
         if obj.get("kind", kind.kind) != kind.kind or (
             obj.get("apiVersion", kind.api_version) != kind.api_version

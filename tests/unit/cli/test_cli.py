@@ -67,6 +67,7 @@ NEEDED = {
     "watch": ["x"],
     "blame": ["x"],
     "diff": ["--since", "1"],
+    "replay": ["x"],
 }
 """Arguments without which a command complains of these first."""
 

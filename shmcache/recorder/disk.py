@@ -1,0 +1,74 @@
+"""The files of a recorder: the few calls that it makes of the system, in one place for tests."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+SUFFIX = ".reel"
+_DIGITS = 8
+
+
+class Disk:
+    """Calls of the system. Each raises OSError; tests put faults between."""
+
+    def make_directory(self, path: str) -> None:
+        """The directory, for our own uid alone if it has to be made."""
+        os.makedirs(path, mode=0o700, exist_ok=True)
+
+    def create(self, path: str) -> int:
+        """A new file; FileExistsError if there is one."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def open(self, path: str) -> int:
+        """A file that is there, to be written."""
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def write(self, fd: int, data: bytes, at: int) -> int:
+        """Writes at a place; how many bytes were written."""
+        return os.pwrite(fd, data, at)
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cuts a file."""
+        os.ftruncate(fd, size)
+
+    def sync(self, fd: int) -> None:
+        """Returns when the file's data is on the medium."""
+        os.fdatasync(fd)
+
+    def sync_directory(self, path: str) -> None:
+        """Returns when the names in a directory are on the medium."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def unlink(self, path: str) -> None:
+        """Removes a file."""
+        os.unlink(path)
+
+    def lock(self, path: str) -> int:
+        """A descriptor that holds the lock of a directory. BlockingIOError if another one does."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+
+def reel_path(directory: str, number: int) -> str:
+    """The file of a reel."""
+    return os.path.join(directory, f"{number:0{_DIGITS}d}{SUFFIX}")
+
+
+def reel_numbers(directory: str) -> list[int]:
+    """The numbers of all reels, in their order."""
+    found = []
+    for name in os.listdir(directory):
+        stem, dot, _ = name.partition(".")
+        if name == stem + SUFFIX and dot and stem.isascii() and stem.isdecimal():
+            found.append(int(stem))
+    return sorted(found)

@@ -1,0 +1,457 @@
+"""Invariant tested: states that a recorder acknowledged are read back exactly, whatever happened to
+its process and its disk; damage and gaps are stated, and no state is ever nearly right."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flights import (
+    FaultyDisk,
+    Killed,
+    RecordedScene,
+    abandon,
+    at,
+    read_back,
+)
+
+from shmcache.errors import PastUnknown
+from shmcache.recorder.disk import reel_numbers, reel_path
+from shmcache.recorder.history import FlightRecord
+from shmcache.recorder.recorder import FlightRecorder
+from shmcache.recorder.reels import HEAD_SIZE
+from shmcache.recorder.standing import FULL, RECORDING
+
+SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 31))
+KEEP: dict[str, Any] = {"keep": 1e6}
+SMALL: dict[str, Any] = {"keep": 1e6, "bytes": 1 << 20}
+
+
+@pytest.fixture
+def make(name: str, tmp_path: Path) -> Iterator[Callable[..., RecordedScene]]:
+    made: list[RecordedScene] = []
+
+    def scene(**settings: object) -> RecordedScene:
+        if made:
+            made[-1].close()
+        folder = str(tmp_path / f"record{len(made)}")
+        made.append(RecordedScene(name, folder, SEED, **settings))
+        return made[-1]
+
+    yield scene
+    for each in made[-1:]:
+        each.close()
+
+
+def check(scene: RecordedScene, upto_ns: int) -> int:
+    """All states up to a time are exact, later ones exact or unknown; how many were exact."""
+    record, exact = FlightRecord(scene.directory), 0
+    for time_ns, state in scene.states.items():
+        try:
+            found = at(record, time_ns)
+        except PastUnknown:
+            assert time_ns > upto_ns, f"SEED={SEED}: an acknowledged state is unknown"
+            continue
+        assert found == state, f"SEED={SEED}: the state at {time_ns} is another one"
+        exact += 1
+    return exact
+
+
+def test_each_state_is_read_back_record3(make: Callable[..., RecordedScene]) -> None:
+    scene = make()
+    recorder = scene.recorder(**KEEP)
+    scene.run(recorder, 60)
+    last = scene.now_ns
+    scene.now += 0.5
+    recorder.close()
+
+    assert check(scene, last) == len(scene.states)
+    assert FlightRecord(scene.directory).gaps() == []
+    assert read_back(FlightRecord(scene.directory).last()) == scene.seen()
+    with pytest.raises(PastUnknown, match="begins at"):
+        FlightRecord(scene.directory).at_time(1)
+    with pytest.raises(PastUnknown, match="the record ends at"):
+        FlightRecord(scene.directory).at_time(scene.now_ns + 10**12)
+
+
+def test_a_death_at_any_call_of_the_disk_loses_nothing_acknowledged_record2_record5(
+    make: Callable[..., RecordedScene],
+) -> None:
+    """Each call in turn: create, write (in part), sync, truncate, unlink."""
+    number, died = 0, True
+    while died:
+        number += 1
+        died = _die_at(make(), number)
+    assert number > 12
+
+
+def _die_at(scene: RecordedScene, number: int) -> bool:
+    disk = FaultyDisk(scene.rng)
+    disk.die_at = number
+    recorder: FlightRecorder | None = None
+    acknowledged = 0
+    try:
+        recorder = scene.recorder(disk, **SMALL)
+        scene.run(recorder, 12)
+        scene.now += 0.5
+        recorder.close()
+    except Killed:
+        assert recorder is not None
+        abandon(recorder)
+    else:
+        check(scene, scene.now_ns - 1)
+        return False
+    acknowledged = recorder.standing.recorded_ns
+    following = scene.recorder(**SMALL)
+    assert following.standing.recorded_ns >= acknowledged
+    scene.run(following, 6)
+    last = scene.now_ns
+    scene.now += 0.5
+    following.close()
+    check(scene, acknowledged)
+    assert at(FlightRecord(scene.directory), last) == scene.states[last]
+    assert all(reel.fault == "" for reel in FlightRecord(scene.directory).reels)
+    return True
+
+
+def test_the_next_recorder_goes_on_without_a_gap_record5(
+    make: Callable[..., RecordedScene],
+) -> None:
+    scene = make()
+    for _ in range(3):
+        recorder = scene.recorder(**KEEP)
+        scene.run(recorder, 5)
+        abandon(recorder)
+        scene.change()
+    recorder = scene.recorder(**KEEP)
+    scene.run(recorder, 5)
+    scene.now += 0.5
+    recorder.close()
+
+    record = FlightRecord(scene.directory)
+    assert [reel.number for reel in record.reels] == [1]
+    assert record.gaps() == []
+    assert at(record, scene.now_ns - 1) == scene.seen()
+
+
+def test_changes_that_the_ring_lost_are_a_stated_gap_record3(
+    make: Callable[..., RecordedScene],
+) -> None:
+    scene = make(ring_slots=64)
+    recorder = scene.recorder(**KEEP)
+    scene.run(recorder, 5)
+    for _ in range(100):
+        scene.change()  # more than the window holds
+    scene.step(recorder)
+    scene.run(recorder, 5)
+    scene.now += 0.5
+    recorder.close()
+
+    assert recorder.standing.gaps > 0
+    assert check(scene, scene.now_ns - 1) == len(scene.states)
+
+
+def test_changes_lost_while_no_recorder_ran_are_a_stated_gap_record5(
+    make: Callable[..., RecordedScene],
+) -> None:
+    scene = make(ring_slots=64)
+    recorder = scene.recorder(**KEEP)
+    scene.run(recorder, 5)
+    scene.now += 0.5
+    recorder.close()
+    for _ in range(100):
+        scene.change()
+    scene.now += 100
+    recorder = scene.recorder(**KEEP)
+    scene.run(recorder, 5)
+    scene.now += 0.5
+    recorder.close()
+
+    record = FlightRecord(scene.directory)
+    [gap] = record.gaps()
+    assert "more has changed than the ring holds" in gap.why
+    with pytest.raises(PastUnknown, match="nothing is known from"):
+        record.at_time(scene.now_ns - 50 * 10**9)
+    assert check(scene, scene.now_ns - 1) == len(scene.states)
+
+
+def test_a_list_that_replaces_everything_is_a_difference(
+    make: Callable[..., RecordedScene],
+) -> None:
+    scene = make(ring_slots=64)
+    recorder = scene.recorder(**KEEP)
+    scene.run(recorder, 5)
+    scene.version += 1
+    fresh = []
+    for number in range(100):
+        obj = scene.object(f"d/r{number}")
+        fresh.append(obj)
+    scene.writer.replace("pods", fresh, str(scene.version))
+    scene.step(recorder)
+    scene.run(recorder, 5)
+    scene.now += 0.5
+    recorder.close()
+
+    assert recorder.standing.gaps > 0
+    assert check(scene, scene.now_ns - 1) == len(scene.states)
+
+
+def test_reels_are_bounded_in_bytes_shelf2(make: Callable[..., RecordedScene]) -> None:
+    scene = make()
+    recorder = scene.recorder(keep=1e6, bytes=100_000)
+    most = 0
+    for _ in range(300):
+        scene.change(40)
+        scene.step(recorder)
+        most = max(most, _size(scene.directory))
+    last = scene.now_ns
+    scene.now += 0.5
+    recorder.close()
+
+    assert most <= 100_000
+    assert len(reel_numbers(scene.directory)) > 1
+    assert recorder.standing.state == RECORDING
+    record = FlightRecord(scene.directory)
+    assert record.gaps() == []
+    first = record.reels[0].time_ns
+    known = {time_ns: state for time_ns, state in scene.states.items() if time_ns >= first}
+    assert 10 < len(known) < len(scene.states)
+    assert {time_ns: at(record, time_ns) for time_ns in known if time_ns <= last} == known
+
+
+def test_reels_are_bounded_in_age_shelf2(make: Callable[..., RecordedScene]) -> None:
+    scene = make()
+    recorder = scene.recorder(keep=80.0)
+    for _ in range(400):
+        scene.change(4)
+        scene.step(recorder, 1.0)
+    scene.now += 0.5
+    recorder.close()
+
+    record = FlightRecord(scene.directory)
+    oldest = (scene.now_ns - record.reels[0].time_ns) / 1e9
+    assert 80 <= oldest <= 80 + 2 * 80 / 8 + 3
+    assert record.gaps() == []
+
+
+def _size(directory: str) -> int:
+    return sum(os.stat(reel_path(directory, number)).st_size for number in reel_numbers(directory))
+
+
+def test_bounds_that_are_too_small_are_stated_record4(make: Callable[..., RecordedScene]) -> None:
+    scene = make()
+    scene.change(400)
+    recorder = scene.recorder(keep=1e6, bytes=500)
+    scene.step(recorder)
+    assert recorder.standing.state == FULL
+    assert "recorder_bytes" in recorder.standing.reason
+    assert _size(scene.directory) == 0
+    recorder.close()
+
+
+@pytest.mark.parametrize("room", [0, 10, 3_000, 6_000])
+def test_a_full_disk_is_stated_and_survived_record4(
+    make: Callable[..., RecordedScene], room: int
+) -> None:
+    scene = make()
+    disk = FaultyDisk()
+    disk.room = room
+    recorder = scene.recorder(disk, **KEEP)
+    while recorder.standing.state == RECORDING:
+        scene.run(recorder, 1)
+    scene.run(recorder, 10)
+    assert recorder.standing.state == FULL
+    assert recorder.standing.reason == "No space left on device"
+    acknowledged = recorder.standing.recorded_ns
+    if reel_numbers(scene.directory):
+        check(scene, acknowledged)
+
+    disk.room = 1 << 40
+    scene.now += 60
+    scene.run(recorder, 5)
+    last = scene.now_ns
+    scene.now += 0.5
+    recorder.close()
+    assert recorder.standing.state == RECORDING
+    check(scene, acknowledged)
+    assert at(FlightRecord(scene.directory), last) == scene.states[last]
+
+
+@pytest.fixture
+def small(make: Callable[..., RecordedScene]) -> RecordedScene:
+    """Two small reels."""
+    scene = make()
+    recorder = scene.recorder(**KEEP)
+    scene.run(recorder, 6)
+    recorder._flush(scene.now)
+    recorder._begin(scene.cache.reader.root())
+    scene.run(recorder, 3)
+    scene.now += 0.5
+    recorder.close()
+    return scene
+
+
+def test_every_flipped_byte_is_found_reel1_reel2(small: RecordedScene) -> None:
+    path = reel_path(small.directory, 1)
+    whole = Path(path).read_bytes()
+    assert _faults(small) == []
+    for place in range(len(whole)):
+        changed = bytes([whole[place] ^ (1 + place % 255)])
+        Path(path).write_bytes(whole[:place] + changed + whole[place + 1 :])
+        assert _faults(small) != [], f"byte {place} is not found"
+        record = FlightRecord(small.directory)
+        for time_ns in small.states:
+            known = _is_known(small, record, time_ns)
+            assert known or time_ns < record.reels[-1].time_ns
+    Path(path).write_bytes(whole)
+
+
+def _faults(scene: RecordedScene) -> list[str]:
+    record = FlightRecord(scene.directory)
+    for _ in record.play():
+        pass
+    return record.unreadable + [reel.fault for reel in record.reels if reel.fault]
+
+
+def _is_known(scene: RecordedScene, record: FlightRecord, time_ns: int) -> bool:
+    try:
+        found = at(record, time_ns)
+    except PastUnknown:
+        return False
+    assert found == scene.states[time_ns]
+    return True
+
+
+def test_each_cut_is_found_reel2_pastreel2(small: RecordedScene) -> None:
+    path = reel_path(small.directory, 1)
+    whole = Path(path).read_bytes()
+    before = 0
+    for size in range(len(whole)):
+        Path(path).write_bytes(whole[:size])
+        assert _faults(small) != [], f"a cut at {size} is not found"
+        record = FlightRecord(small.directory)
+        known = sum(_is_known(small, record, time_ns) for time_ns in small.states)
+        assert before <= known
+        before = known
+    Path(path).write_bytes(whole)
+
+
+def test_a_damaged_reel_is_left_alone_and_a_new_one_begins(small: RecordedScene) -> None:
+    path = Path(reel_path(small.directory, 2))
+    whole = bytearray(path.read_bytes())
+    whole[-30] ^= 1
+    path.write_bytes(whole)
+    recorder = small.recorder(**KEEP)
+    small.run(recorder, 3)
+    small.now += 0.5
+    recorder.close()
+
+    assert path.read_bytes() == whole
+    record = FlightRecord(small.directory)
+    assert [reel.number for reel in record.reels] == [1, 2, 3]
+    assert "damaged" in record.gaps()[0].why
+    check(small, 0)
+
+
+def test_a_reel_of_other_bytes_is_refused_in_words(small: RecordedScene) -> None:
+    Path(reel_path(small.directory, 1)).write_bytes(b"x" * 100)
+    shutil.copy(reel_path(small.directory, 2), reel_path(small.directory, 3))
+    record = FlightRecord(small.directory)
+    assert record.unreadable == ["00000001.reel: its beginning is not whole"]
+    assert HEAD_SIZE == 28
+
+
+def test_a_directory_has_one_recorder_shelf3(make: Callable[..., RecordedScene]) -> None:
+    scene = make()
+    recorder = scene.recorder(**KEEP)
+    with pytest.raises(BlockingIOError):
+        scene.recorder(**KEEP)
+    recorder.close()
+    scene.recorder(**KEEP).close()
+
+
+def test_times_never_go_back_record6(make: Callable[..., RecordedScene]) -> None:
+    scene = make()
+    recorder = scene.recorder(**KEEP)
+    scene.run(recorder, 5)
+    scene.states.clear()
+    before = scene.now_ns
+    scene.now -= 3600
+    for _ in range(5):
+        scene.change()
+        scene.now += 2
+        recorder.step()
+    recorder.close()
+    record = FlightRecord(scene.directory)
+    times = [step.time_ns for _, step in record.play()]
+    assert times == sorted(times)
+    assert times[-1] == before
+
+
+FILL = """
+import os, sys
+from flights import RecordedScene, at
+from shmcache.recorder.history import FlightRecord
+from shmcache.recorder.standing import FULL, RECORDING
+
+scene = RecordedScene(sys.argv[2], sys.argv[1] + "/record", 7)
+recorder = scene.recorder(keep=1e6)
+scene.run(recorder, 5)
+assert recorder.standing.state == RECORDING
+hog = open(sys.argv[1] + "/hog", "wb", buffering=0)
+try:
+    while True:
+        hog.write(bytes(4096))
+except OSError:
+    pass
+while recorder.standing.state == RECORDING:
+    scene.change(40)
+    scene.step(recorder, 1.0)
+assert recorder.standing.state == FULL, recorder.standing.state
+assert recorder.standing.reason == "No space left on device", recorder.standing.reason
+last = recorder.standing.recorded_ns
+for time_ns, state in scene.states.items():
+    if time_ns <= last:
+        assert at(FlightRecord(scene.directory), time_ns) == state
+hog.truncate(0)
+scene.now += 60
+scene.step(recorder, 2.0)
+assert recorder.standing.state == RECORDING, recorder.standing.reason
+last = scene.now_ns
+scene.now += 1
+recorder.close()
+for time_ns, state in scene.states.items():
+    assert at(FlightRecord(scene.directory), time_ns) == state
+scene.close()
+print("good")
+"""
+ROOT = Path(__file__).resolve().parents[3]
+MOUNT = 'mount -t tmpfs -o size=1m shmcache-test "$1" && shift && exec "$@"'
+
+
+def test_a_full_file_system_is_survived_record4(tmp_path: Path, name: str) -> None:
+    def inside(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["unshare", "-m", "sh", "-c", MOUNT, "sh", str(tmp_path), *command],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests/support"},
+        )
+
+    try:
+        tried = inside("true")
+    except FileNotFoundError:
+        pytest.skip("there is no unshare, to mount a small file system with")
+    if tried.returncode != 0:
+        pytest.skip(f"mounting a small file system is not permitted: {tried.stderr.strip()}")
+    done = inside(sys.executable, "-c", FILL, str(tmp_path), name)
+    assert (0, "good\n", "") == (done.returncode, done.stdout, done.stderr)

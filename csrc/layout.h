@@ -244,7 +244,7 @@ static_assert(sizeof(struct shmc_record_index) == 32, "layout v5");
  *
  *     0 contact_ns | lists | watches | events |
  *    32 bookmarks  | errors | relists | bytes |
- *    64 refused    | reserved                 | 128
+ *    64 refused    | repaired | reserved      | 128
  */
 struct shmc_contact {
     shmc_atomic contact_ns; /* monotonic: when the source was last heard; 0 = never. It only rises */
@@ -256,7 +256,8 @@ struct shmc_contact {
     shmc_atomic relists;
     shmc_atomic bytes;
     shmc_atomic refused; /* objects that could not be stored */
-    shmc_atomic reserved[7];
+    shmc_atomic repaired; /* objects that were wrong, and put right; 0 of writers before it */
+    shmc_atomic reserved[6];
 };
 static_assert(sizeof(struct shmc_contact) == 128, "layout v5");
 static_assert(offsetof(struct shmc_contact, bookmarks) == 32, "layout v5");

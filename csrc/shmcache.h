@@ -254,7 +254,7 @@ enum shmc_status shmc_set_reason(struct shmc_writer *writer, uint32_t resource, 
 
 /* contact_ns: when it was last heard (monotonic; 0: unchanged). The rest is added. */
 struct shmc_note {
-    uint64_t contact_ns, lists, watches, events, bookmarks, errors, relists, bytes, refused;
+    uint64_t contact_ns, lists, watches, events, bookmarks, errors, relists, bytes, refused, repaired;
 };
 /* Visible at once, inside a batch or outside: no generation, and no wake-up. INVALID: no such
  * resource, or a contact in the future. */

@@ -49,6 +49,7 @@ enum shmc_status shmc_note(struct shmc_writer *writer, uint32_t resource,
     add(&contact->relists, note->relists);
     add(&contact->bytes, note->bytes);
     add(&contact->refused, note->refused);
+    add(&contact->repaired, note->repaired);
     if (note->contact_ns > shmc_load_racy(&contact->contact_ns))
         shmc_store_release(&contact->contact_ns, note->contact_ns); /* CONTACTBLOCK1 */
     return SHMC_OK;
@@ -71,6 +72,7 @@ enum shmc_status shmc_contact_load(const struct shmc_span *span, shmc_offset blo
         .relists = shmc_load_racy(&contact->relists),
         .bytes = shmc_load_racy(&contact->bytes),
         .refused = shmc_load_racy(&contact->refused),
+        .repaired = shmc_load_racy(&contact->repaired),
     };
     return SHMC_OK;
 }

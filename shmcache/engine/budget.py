@@ -73,6 +73,11 @@ class Weights:
         if self._budget.limit:
             self._move(self.total + _take_in(self._sizes, items))
 
+    def forget(self, keys: list[str]) -> None:
+        """These were removed."""
+        if self._budget.limit:
+            self._move(self.total - sum(self._sizes.pop(key, 0) for key in keys))
+
     def go_on(self, content: Iterable[tuple[str, int]]) -> None:
         """These were there before: (key, bytes as JSON)."""
         if self._budget.limit:

@@ -173,6 +173,20 @@ class Content:
         self._weights.count(items)
         self.version = version
 
+    def repair(self, items: list[Item], gone: list[str]) -> None:
+        """Puts single objects right, and removes keys, in one generation; the version stays.
+
+        Readers of the ring see changes whose versions do not rise: a gap (REPAIR4).
+        """
+        self._weights.check(items)
+        with self._turn, self._writer.batch():
+            if items:
+                self._writer.apply_items(self._resource, items)
+            for key in gone:
+                self._writer.delete(self._resource, key, self.version, unknown=True)
+        self._weights.count(items)
+        self._weights.forget(gone)
+
     def advance(self, version: str) -> None:
         """Nothing changed up to this version."""
         with self._turn:

@@ -25,6 +25,8 @@ class Counters:
     """Of the objects that came, by list or watch."""
     refused: int = 0
     """Objects that were left out: not storable, or the transform failed on them."""
+    repairs: int = 0
+    """Keys that the server contradicted, and that were put right."""
     exceeded: int = 0
     """How often what came did not fit."""
     crashes: int = 0

@@ -30,7 +30,8 @@ from shmcache.engine.open_etcd import EtcdOpener, last_written
 from shmcache.engine.open_source import Opener
 from shmcache.engine.own_reader import OwnReader
 from shmcache.engine.plans import Plan
-from shmcache.engine.proof import Claim, Prover, digest
+from shmcache.engine.proof import Prover
+from shmcache.engine.proving import PlanProof
 from shmcache.engine.rate_limit import Pace
 from shmcache.engine.resource_state import ResourceState, versions_of
 from shmcache.engine.transforms import Transforming
@@ -140,6 +141,10 @@ class Engine:
         self._marking = TimeMarking(writer.place, writer.mode)
         self._own = OwnReader(writer.place)
         self._confirmers = {kept.plan.name: self._confirmer(kept) for kept in self._kept}
+        self._proofs = {
+            name: PlanProof(one.shown.plan, opener, writer, one.shown)
+            for name, one in self._confirmers.items()
+        }
         self._desk = Desk(writer.place, self._confirmers)
 
     # ---- its life ----------------------------------------------------------------------------
@@ -289,6 +294,7 @@ class Engine:
                 gate=self._gate,
                 claim=lambda _: None,  # ClusterHistory proves what a claim would
                 prove=self._prover.submit,
+                repair=self._proofs[group[0].plan.name].repair,
                 backoff=self._delays(),
                 make_machine=partial(Reflector, opener.settings(self._timing)),
                 tell=partial(self._tell_joint, group, content),
@@ -372,8 +378,9 @@ class Engine:
             standing=kept.standing,
             pace=self._pace,
             gate=self._gate,
-            claim=partial(self._claim, plan),
+            claim=self._proofs[plan.name].claim,
             prove=self._prover.submit,
+            repair=self._proofs[plan.name].repair,
             backoff=self._delays(),
             make_machine=partial(Reflector, self._settings(plan)),
             tell=partial(self._tell, kept),
@@ -400,30 +407,6 @@ class Engine:
             advance=partial(kept.standing.advance, namespace),
             marks=kept.standing.marks,
             turn=kept.turn,
-        )
-
-    def _claim(self, plan: Plan, feed: SourceFeed) -> Claim | None:
-        """In the feed's thread, between two batches."""
-        namespace, version = feed.parts.namespace, feed.parts.content.version
-        source = self._opener.open_metadata(plan, namespace)
-        if source is None or plan.transform is not None or version is None:
-            return None
-        if self._writer.refused(plan.name):  # the server has objects that the cache cannot hold
-            return None
-        prefix = namespace and namespace + "/"
-        return Claim(
-            label=feed.parts.label,
-            version=version,
-            digest=digest(
-                (key, obj["metadata"].get("resourceVersion"))
-                for key, obj in self._writer.objects(plan.name)
-                if key.startswith(prefix)
-            ),
-            source=source,
-            labels=plan.labels,
-            fields=plan.fields,
-            disproved=partial(feed.doubt, feed.claim_number),
-            unknown=partial(feed.claim_again, feed.claim_number),
         )
 
     def _sizes(self, plan: Plan, namespace: str) -> Iterator[tuple[str, int]]:
@@ -455,6 +438,7 @@ class Engine:
             errors=counters.errors + counters.exceeded + counters.crashes,
             relists=counters.relists,
             bytes=counters.bytes,
+            repaired=counters.repairs,
             refused=counters.refused + kept.newly_refused(self._writer),
         )
         kept.watched(counters.watches)

@@ -13,24 +13,35 @@ its end; servers without a watch cache send none.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
 from shmcache.engine.plans import Plan
-from shmcache.engine.proof import digest
 from shmcache.protocol import versions
+from shmcache.protocol.items import Identity
 from shmcache.protocol.options import ListOptions
-from shmcache.source.base import AskedSource
+from shmcache.source.base import AskedSource, SourceFailed
+
+if TYPE_CHECKING:
+    from shmcache.engine.open_source import Opener
+    from shmcache.protocol.items import Item
 
 WATCH_SECONDS = 3
 """Below it a server sends no bookmark at all; longer watches send it later."""
 WATCH_SILENCE = 8.0
+_SOURCES = 8
+"""Connections that are kept: one for all namespaces, or for each of the last ones."""
 
 
-class ListedContents(NamedTuple):
-    """A metadata-only list: its version, and the digest of its keys and versions."""
+class Refusal(Exception):
+    """Nothing could be confirmed; the text names the reason, for the reader."""
 
-    version: str
-    digest: tuple[int, int]
+
+class NotYet(Refusal):
+    """The time was too short: the same question may be answered later."""
 
 
 class WatchedSpan(NamedTuple):
@@ -51,26 +62,24 @@ class Evidence:
         """The server's version; "" if it has none that can be compared."""
         return self.source.probe(self._selected(limit=1))
 
-    def object_version(self, namespace: str, name: str) -> str | None:
-        """The version of one object; None if the server has no such object in the plan."""
+    def identity(self, namespace: str, name: str) -> Identity | None:
+        """The state of one object; None if the server has no such object in the plan."""
         if not (self._plan.labels or self._plan.fields or self._plan.shard):
-            return self.source.object_version(namespace, name)
+            return self.source.identity(namespace, name)
         fields = ",".join(filter(None, [self._plan.fields, f"metadata.name={name}"]))
         key = f"{namespace}/{name}" if namespace else name
         options = ListOptions(label_selector=self._plan.labels, field_selector=fields)
         with self.source.page(options) as page:
-            found = [item.version for items in page for item in items if item.key == key]
-        return found[0] if found else None
+            found = [item for items in page for item in items if item.key == key]
+        return Identity(found[0].uid or "", found[0].version or "") if found else None
 
-    def contents(self, limit: int) -> ListedContents | None:
-        """All objects, if the server lists them in one page of so many."""
-        count = total = 0
+    def contents(self, take: Callable[[list[Item]], object], limit: int) -> str | None:
+        """Lists all objects in one page of so many; the version, or None if there are more."""
         with self.source.page(self._selected(limit=limit)) as page:
             for items in page:
-                found, part = digest((item.key, item.version) for item in items)
-                count, total = count + found, (total + part) & ((1 << 64) - 1)
+                take(items)
             meta = page.meta
-        return None if meta.continue_token else ListedContents(meta.version, (count, total))
+        return None if meta.continue_token else meta.version
 
     def shown_since(self, version: str, wanted: str) -> WatchedSpan | None:
         """A watch from `version` on, until it has passed `wanted`; None: no bookmark."""
@@ -112,5 +121,62 @@ class Evidence:
         )
 
 
-class Refusal(Exception):
-    """Nothing could be confirmed; the text names the reason, for the reader."""
+class ServerAsker:
+    """The connections of one plan for evidence. For one thread, apart from cancel()."""
+
+    def __init__(self, plan: Plan, opener: Opener) -> None:
+        self._plan = plan
+        self._opener = opener
+        self._lock = threading.Lock()
+        self._sources: dict[str, Evidence] = {}
+        self._over = False
+        self._why = ""
+        self.requests = 0
+        """Sent so far."""
+        self.not_before = 0.0
+        """When the server takes requests again that it refused."""
+
+    def evidence(self, namespace: str) -> Evidence:
+        """Of one namespace, or of all. Refusal if there is no server."""
+        with self._lock:
+            found = self._sources.pop(namespace, None)
+            if found is None:
+                source = self._opener.open_metadata(self._plan, namespace)
+                if source is None:
+                    raise Refusal("it is a recording, which has no server")
+                found = Evidence(self._plan, source)
+            if len(self._sources) >= _SOURCES:
+                self._sources.pop(next(iter(self._sources))).source.close()
+            self._sources[namespace] = found
+            if self._over:
+                found.source.cancel()
+            return found
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """A request; none before the time that the server gave when it refused the last one."""
+        if time.monotonic() < self.not_before:
+            raise Refusal(self._why)
+        self.requests += 1
+        try:
+            yield
+        except SourceFailed as failed:
+            text = f"the server did not answer: {failed}"
+            if failed.failure.retry_after:
+                self.not_before = time.monotonic() + failed.failure.retry_after
+                self._why = text
+            raise Refusal(text) from None
+
+    def close(self) -> None:
+        """Closes the connections; the next request opens its own."""
+        with self._lock:
+            sources, self._sources = self._sources, {}
+        for evidence in sources.values():
+            evidence.source.close()
+
+    def cancel(self) -> None:
+        """Cuts the request under way, and refuses every later one. From any thread."""
+        with self._lock:
+            self._over = True
+            for evidence in self._sources.values():
+                evidence.source.cancel()

@@ -16,14 +16,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shmcache import states
+from shmcache.engine.comparing import Disagreement
 from shmcache.engine.content import Content
 from shmcache.engine.counters import Counters
+from shmcache.engine.evidence import Refusal
 from shmcache.engine.gate import Gate
 from shmcache.engine.joint import JointContent, JointState
 from shmcache.engine.proof import Claim
 from shmcache.engine.rate_limit import Pace
+from shmcache.engine.repairing import is_beyond_repair, words_of
 from shmcache.engine.resource_state import ResourceState
-from shmcache.errors import CacheFull, ClosedError, CorruptSegment, FencedError
+from shmcache.errors import CacheFull, ClosedError, CorruptSegment, FencedError, ShmCacheError
 from shmcache.protocol.items import GARBAGE, Item
 from shmcache.reflector import events
 from shmcache.reflector.backoff import Backoff
@@ -33,6 +36,8 @@ from shmcache.source.base import FailureKind, Source, SourceFailed
 
 logger = logging.getLogger(__name__)
 
+FATAL = (FencedError, CorruptSegment, ClosedError)
+"""After these this cache cannot be written any more."""
 CLAIM_SECONDS, CLAIM_MAX_SECONDS = 1.0, 600.0
 """How long after the first claim without an answer the next one comes, and the longest wait."""
 
@@ -60,6 +65,8 @@ class Parts:
     claim: Callable[[SourceFeed], Claim | None]
     """The claim that its content is the server's; None if it cannot be proved."""
     prove: Callable[[Claim], None]
+    repair: Callable[[SourceFeed, list[Disagreement]], int]
+    """Repairs keys, and says how many; SourceFailed, Refusal. In the feed's thread."""
     backoff: Backoff
     """Of restarts after a bug."""
     make_machine: Callable[[], Machine]
@@ -94,6 +101,7 @@ class SourceFeed:
         self._claiming = threading.Lock()  # guards the next two: answers come from another thread
         self._claim_number = 0
         self._doubt = ""
+        self._wrong: dict[str, Disagreement] = {}  # also guarded; see repairing.py
 
     # ---- life ------------------------------------------------------------------------------
 
@@ -109,7 +117,7 @@ class SourceFeed:
         while not self._stop.is_set():
             try:
                 self._live()
-            except (FencedError, CorruptSegment, ClosedError) as error:
+            except FATAL as error:
                 parts.give_up(error)
                 return
             except Exception as error:
@@ -170,6 +178,21 @@ class SourceFeed:
             self._disprove(message)
         self.parts.source.interrupt()
 
+    def disagree(self, found: list[Disagreement], version: str) -> None:
+        """Evidence of the server at a version contradicts these keys. From any thread.
+
+        They are repaired before anything else is read; the open watch is cut for that, as it may
+        bring nothing for a minute (REPAIR2).
+        """
+        text = f"at version {version} the server disagrees about {words_of(found)}"
+        with self._claiming:
+            if is_beyond_repair(found):
+                self._disprove(text)
+            else:
+                logger.error("%s: %s", self.parts.label, text)
+                self._wrong.update((one.key, one) for one in found)
+            self.parts.source.interrupt()
+
     def _disprove(self, message: str) -> None:
         """Readers know at once, and the feed lists again.
 
@@ -208,6 +231,26 @@ class SourceFeed:
         with self._claiming:
             self._claim_number += 1
             self._doubt = ""
+            self._wrong.clear()
+
+    def _repaired(self) -> Event | None:
+        """After the repair of what disagree() has named; None if that is nothing."""
+        with self._claiming:
+            if self._doubt or self.parts.content.staging:
+                return None
+            found, self._wrong = list(self._wrong.values()), {}
+        if not found:
+            return None
+        self._hang_up()
+        try:
+            self._counters.repairs += self.parts.repair(self, found)
+        except (SourceFailed, Refusal, ShmCacheError) as error:
+            if isinstance(error, FATAL):
+                raise
+            with self._claiming:
+                self._disprove(f"{words_of(found)} could not be repaired: {error}")
+            return events.Doubted(self._doubt)
+        return events.Repaired()
 
     def _claim(self) -> None:
         """Once after a resume, as soon as the version has moved: an old one may be compacted."""
@@ -232,14 +275,17 @@ class SourceFeed:
             return answer
         if self._stream is None:
             raise RuntimeError(f"{self.parts.label}: nothing is under way")
+        repaired = self._repaired()
+        if repaired is not None:
+            return repaired
         try:
             items = None if self._is_doubted() else next(self._stream)
         except StopIteration:
             self._hang_up()
-            return self._doubted() or events.Closed()
+            return self._repaired() or self._doubted() or events.Closed()
         except SourceFailed as failed:
             self._hang_up()
-            return self._doubted() or self._failed(failed)
+            return self._repaired() or self._doubted() or self._failed(failed)
         if items is None:
             return events.Doubted(self._doubt)
         self._complaint = ""
@@ -367,7 +413,7 @@ class SourceFeed:
         try:
             self._stream = iter(opened.__enter__())
         except SourceFailed as failed:
-            return self._failed(failed)
+            return self._repaired() or self._failed(failed)
         self._open = opened
         return events.Opened()
 

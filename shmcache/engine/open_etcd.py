@@ -93,6 +93,9 @@ class EtcdOpener:
     def open_metadata(self, plan: Plan, namespace: str) -> None:
         """A history is known by its cluster, its revision and its term (source/etcd/history.py)."""
 
+    def open_beside(self, plan: Plan, namespace: str) -> None:
+        """Nothing is repaired that nothing can contradict."""
+
     def close(self) -> None:
         """Ends the connection."""
         self._connection.close()

@@ -27,6 +27,9 @@ class Opener(Protocol):
     def open_metadata(self, plan: Plan, namespace: str) -> AskedSource | None:
         """The same with metadata only, to compare; None where nothing can be compared."""
 
+    def open_beside(self, plan: Plan, namespace: str) -> Source | None:
+        """As open(), for further questions of a feed; None where there is no server."""
+
 
 def origin_of(opener: Opener) -> str:
     """Whose objects and versions these are: the server's URL.
@@ -74,6 +77,10 @@ class KubeOpener:
         """A source over HTTP."""
         return self._open(plan, namespace, metadata_only=True)
 
+    def open_beside(self, plan: Plan, namespace: str) -> KubeSource:
+        """A source over HTTP."""
+        return self.open(plan, namespace)
+
     def _open(self, plan: Plan, namespace: str, *, metadata_only: bool) -> KubeSource:
         return KubeSource(
             self._server,
@@ -98,6 +105,9 @@ class ReplayOpener:
         return bool(plan.namespaces)
 
     def open_metadata(self, plan: Plan, namespace: str) -> None:
+        """A recording has no other answers than those."""
+
+    def open_beside(self, plan: Plan, namespace: str) -> None:
         """A recording has no other answers than those."""
 
     def open(self, plan: Plan, namespace: str) -> Source:
@@ -125,6 +135,10 @@ class RecordingOpener:
     def open_metadata(self, plan: Plan, namespace: str) -> AskedSource | None:
         """As of the source that is recorded; comparisons are not recorded."""
         return self.inner.open_metadata(plan, namespace)
+
+    def open_beside(self, plan: Plan, namespace: str) -> Source | None:
+        """As of the source that is recorded; repairs are not recorded."""
+        return self.inner.open_beside(plan, namespace)
 
     def open(self, plan: Plan, namespace: str) -> Source:
         """The same source, being recorded."""

@@ -4,8 +4,10 @@ A server that was restored from a backup, and then wrote more than it had lost, 
 ours again: it accepts our watch, and nothing in the watch shows that earlier changes were undone. A
 version is a number, not an identity. So a feed that resumes makes a claim as soon as its version
 has moved on: a digest of all keys and versions at exactly that version. This thread lists the same
-version of the resource, metadata only, and compares. Each feed also makes one every few minutes
-(`proof_interval`), one feed after the other: an event that was lost on its way is found by it.
+version of the resource, metadata only, and compares digests. Where they differ, the difference of
+now (difference.py) shows which keys are wrong, and just these are repaired. Each feed also makes a
+claim every few minutes (`proof_interval`), one feed after the other: an event that was lost on its
+way is found by it.
 
 Invariants
     PROOF1  a claim is about one version: the feed makes it between two batches, and an answer at
@@ -13,7 +15,8 @@ Invariants
     PROOF2  equal digests prove that every object of the cache had the same version in the history
             of the server, and that there were no others. The digest is a sum of salted hashes: the
             order of objects does not matter, and nobody can construct a collision.
-    PROOF3  different digests make the feed list again. An answer that proves nothing makes it claim
+    PROOF3  different digests make the feed repair what differs still, or list again if that cannot
+        be found out. An answer that proves nothing makes it claim
             again when its version has moved on.
     PROOF4  one list at a time, at the pace of the process; a feed has at most one claim that waits:
             a newer one replaces it.
@@ -29,14 +32,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shmcache.engine.comparing import digest, identities_of
+from shmcache.engine.evidence import Refusal
+from shmcache.errors import ShmCacheError
 from shmcache.protocol.options import ListOptions
 from shmcache.source.base import SourceFailed
 
 if TYPE_CHECKING:
+    from shmcache.engine.difference import ServerDifference
     from shmcache.engine.rate_limit import Pace
     from shmcache.source.base import Source
 
@@ -44,6 +52,8 @@ logger = logging.getLogger(__name__)
 
 PAGE = 2000
 """Objects in a page: some 500 KB of metadata."""
+MOST_JOBS = 16
+"""Comparisons that people have asked for (verifying.py), and that wait."""
 _MASK = (1 << 64) - 1
 
 
@@ -59,22 +69,12 @@ class Claim:
     labels: str
     fields: str
     disproved: Callable[[str], None]
-    """The cache is not what the server had."""
+    """The cache is not what the server had, and nobody knows where."""
     unknown: Callable[[], None]
     """No proof came, neither way."""
-
-
-def digest(versions: Iterable[tuple[str, str | None]]) -> tuple[int, int]:
-    """Of keys and versions in any order: how many, and the sum of their hashes.
-
-    Of texts (SipHash): hashes of tuples are nearly linear, and sums of them collide where two
-    objects have exchanged their versions.
-    """
-    count = total = 0
-    for key, version in versions:
-        count += 1
-        total += hash(f"{key} {version}")
-    return count, total & _MASK
+    difference: Callable[[threading.Event], ServerDifference]
+    """From the server now; of it the feed repairs what is wrong."""
+    repair: Callable[[ServerDifference], None]
 
 
 class Prover:
@@ -83,9 +83,11 @@ class Prover:
     def __init__(self, pace: Pace, stop: threading.Event) -> None:
         self.proved = 0
         self.disproved = 0
+        """Claims whose digests differed."""
         self._pace = pace
         self._stop = stop
         self._claims: dict[str, Claim] = {}  # by label, the oldest first (PROOF4)
+        self._jobs: deque[Callable[[threading.Event], None]] = deque()
         self._ended = False
         self._lock = threading.Condition()
         self._source: Source | None = None
@@ -99,6 +101,15 @@ class Prover:
         if replaced is not None:
             replaced.source.close()
 
+    def ask(self, job: Callable[[threading.Event], None]) -> bool:
+        """Does it before the next claim; False if too much waits. From any thread."""
+        with self._lock:
+            if len(self._jobs) >= MOST_JOBS or self._ended:
+                return False
+            self._jobs.append(job)
+            self._lock.notify()
+            return True
+
     def end(self) -> None:
         """Ends run() soon, from any thread."""
         with self._lock:
@@ -111,16 +122,21 @@ class Prover:
         """The thread: until end()."""
         while (claim := self._next()) is not None and not self._stop.is_set():
             self._pace.wait(self._stop)
+            if not isinstance(claim, Claim):
+                claim(self._stop)
+                continue
             try:
                 self._check(claim)
             except SourceFailed as failed:
                 logger.debug("%s: no proof at version %s: %s", claim.label, claim.version, failed)
                 claim.unknown()
 
-    def _next(self) -> Claim | None:
-        """The claim that has waited longest; None after end(), once none is left."""
+    def _next(self) -> Claim | Callable[[threading.Event], None] | None:
+        """A job, or the claim that has waited longest; None after end(), once none is left."""
         with self._lock:
-            self._lock.wait_for(lambda: self._claims or self._ended)
+            self._lock.wait_for(lambda: self._claims or self._jobs or self._ended)
+            if self._jobs:
+                return self._jobs.popleft()
             for label in self._claims:
                 return self._claims.pop(label)
         return None
@@ -134,10 +150,17 @@ class Prover:
             logger.debug("%s: proved at version %s", claim.label, claim.version)
         else:
             self.disproved += 1
-            claim.disproved(
-                f"the server had {theirs[0]} other objects or versions at {claim.version}, the "
-                f"cache {claim.digest[0]}, as after a restored backup"
+            text = (
+                f"the server had {theirs[0]} objects at {claim.version}, the cache "
+                f"{claim.digest[0]}, and they differ"
             )
+            try:
+                found = claim.difference(self._stop)
+            except (Refusal, SourceFailed, ShmCacheError) as error:
+                claim.disproved(f"{text}; it cannot be found out where: {error}")
+            else:
+                logger.error("%s: %s; at %s of %d", claim.label, text, found.version, found.objects)
+                claim.repair(found)
 
     def _listed(self, claim: Claim) -> tuple[int, int] | None:
         """The server's digest; None if it is of another version (PROOF1)."""
@@ -151,7 +174,7 @@ class Prover:
             while options is not None and not self._stop.is_set():
                 with source.page(options) as page:
                     for items in page:
-                        found, part = digest((item.key, item.version) for item in items)
+                        found, part = digest(identities_of(items))
                         count, total = count + found, total + part
                     meta = page.meta
                 if first and meta.version != claim.version:

@@ -152,6 +152,7 @@ _COUNTERS = {
     "errors": ("shmcache_resource_errors_total", "Requests that ended as they should not."),
     "bytes": ("shmcache_resource_received_bytes_total", "JSON text of objects that came."),
     "refused": ("shmcache_resource_refused_total", "Objects that could not be stored."),
+    "repaired": ("shmcache_resource_repaired_total", "Objects that were wrong, and put right."),
 }
 
 

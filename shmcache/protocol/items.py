@@ -27,6 +27,13 @@ class Item(NamedTuple):
     """The JSON text of the object: of an ERROR its Status, of GARBAGE the whole line."""
 
 
+class Identity(NamedTuple):
+    """One state of one object: a version alone is a number that two histories may both have."""
+
+    uid: str
+    version: str
+
+
 class ListMeta(NamedTuple):
     """The metadata of a list; `remaining` is the server's remainingItemCount."""
 

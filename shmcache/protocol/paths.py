@@ -79,3 +79,8 @@ def verb(method: str, target: Target, *, watch: bool) -> str:
     if method == "POST" and target.subresource:
         return "create"
     return {"PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(method, "")
+
+
+def is_segment(name: str) -> bool:
+    """Whether a name can stand in a path: a GET of any other would be of something else."""
+    return name not in {"", ".", ".."} and "/" not in name and "%" not in name

@@ -12,11 +12,17 @@ its own to the reflector's desk (engine/desk.py): the end of either process ends
 left to be cleaned up.
 
 Invariants
-    ASK1  a consistent read shows the instance of the answer, and no generation before it.
+    ASK1  a consistent read shows the instance of the answer, and no generation before it: it reads
+        the root that confirm() returns, not the latest one, which may be of another instance by
+        then. A new writer's first list may be older than what the last one had confirmed.
     ASK2  without an answer in time there is no result but UnconfirmedError, or that of the
           fallback which the caller gave: never silently what is cached.
     ASK3  an answer counts only from a user whose files the reader trusts.
-    ASK4  a question takes a bounded time: `timeout`, and one descriptor for as long.
+    ASK4  a question takes a bounded time: `timeout`, and one descriptor for as long, also if
+        another question of the same read fails.
+    ASK5  some evidence is of one state only: that there is no such object, or that the cache holds
+        what the server listed at a version that it has yet to reach. A root with that object, or
+        that has changed, may show a state from before the call: the question is asked again.
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ from __future__ import annotations
 import time
 
 from shmcache.errors import UnconfirmedError
+from shmcache.protocol.versions import number_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,12 +38,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, NoReturn
 
+    from shmcache import _hot
     from shmcache.reader.cache import Cache
 
 TIMEOUT = 5.0
 """Seconds that a consistent read waits for its confirmation, unless the caller says otherwise."""
 MOST_SECONDS = 60.0
 ANSWER_BYTES = 8192
+MOVING_SECONDS = 0.25
+"""A reader that does not show the answer's instance by then asks again."""
 _POLL_SECONDS = 0.005
 
 
@@ -63,15 +73,53 @@ class Question:
 
 
 class Confirmed:
-    """The cache was current in this generation of this instance, after the question was asked."""
+    """The cache was current in this generation of this instance, after the question was asked.
 
-    __slots__ = ("generation", "instance", "version", "way")
+    And in those after it; but if `absent` only as long as the object is, and with `until` only
+    while the generation of the last change is `unchanged`, or from that version on: ASK5.
+    """
 
-    def __init__(self, instance: int, generation: int, version: str | None, way: str) -> None:
+    __slots__ = ("absent", "generation", "instance", "unchanged", "until", "version", "way")
+
+    def __init__(
+        self,
+        instance: int,
+        generation: int,
+        version: str | None,
+        way: str,
+        *,
+        absent: bool = False,
+        until: str | None = None,
+        unchanged: int = 0,
+    ) -> None:
         self.instance = instance
         self.generation = generation
         self.version = version
         self.way = way
+        self.absent = absent
+        self.until = until
+        self.unchanged = unchanged
+
+    def follows(self, root: _hot.Root) -> bool:
+        """Whether a state is that generation, or follows it in the same instance."""
+        return root.instance == self.instance and root.generation >= self.generation
+
+    def shown_by(self, root: _hot.Root, question: Question) -> bool:
+        """Whether a state shows what was confirmed, as an answer to this question."""
+        if not self.follows(root):
+            return False
+        if not self.absent and self.until is None:
+            return True
+        try:
+            number = root.names().index(question.resource)
+        except ValueError:
+            return False
+        if self.absent:
+            return root.get(number, question.key or "") is None
+        record = root.record(number)
+        if record["generation"] == self.unchanged:
+            return True
+        return number_of(record["version"]) >= number_of(self.until)
 
     def __repr__(self) -> str:
         return f"<Confirmed {self.instance:x}.{self.generation} at {self.version} by {self.way}>"
@@ -86,7 +134,16 @@ def parse(data: bytes, resource: str) -> Confirmed:
         if "error" in found:
             raise UnconfirmedError(f"{resource}: {found['error']}")
         instance, generation = int(found["instance"], 16), int(found["generation"])
-        return Confirmed(instance, generation, found.get("version"), str(found.get("way", "")))
+        until = found.get("until")
+        return Confirmed(
+            instance,
+            generation,
+            found.get("version"),
+            str(found.get("way", "")),
+            absent=found.get("absent") is True,
+            until=None if until is None else str(until),
+            unchanged=int(found.get("unchanged", 0)),
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise UnconfirmedError(f"{resource}: the reflector's answer makes no sense") from error
 
@@ -100,19 +157,32 @@ def check_timeout(timeout: object) -> float:
     return float(timeout)
 
 
-def confirm(cache: Cache, questions: Iterable[Question], timeout: float = TIMEOUT) -> None:
-    """Returns when the cache shows the server's state of now, or a later one, of all of these.
+def confirm(cache: Cache, questions: Iterable[Question], timeout: float = TIMEOUT) -> _hot.Root:
+    """A state in which all of these are the server's state of now, or a later one (ASK1).
 
     UnconfirmedError if that cannot be known in time.
     """
+    wanted = list(questions)
     deadline = time.monotonic() + check_timeout(timeout)
+    while True:
+        found = _asked(cache, wanted, deadline)
+        for seconds in waits(cache, found, deadline):
+            time.sleep(seconds)
+        root = shown(cache, wanted, found)
+        if root is not None:
+            return root
+        _check_time(wanted, deadline)
+
+
+def _asked(cache: Cache, questions: list[Question], deadline: float) -> list[Confirmed]:
+    """The answers to all of these, which wait at the same time."""
     asked: list[tuple[Question, socket.socket]] = []
     try:
         asked.extend((question, _sent(cache, question, deadline)) for question in questions)
-        for question, client in asked:
-            found = parse(_answer(client, question, deadline), question.resource)
-            for seconds in waits(cache, found, question, deadline):
-                time.sleep(seconds)
+        return [
+            parse(_answer(client, question, deadline), question.resource)
+            for question, client in asked
+        ]
     finally:
         for _, client in asked:
             client.close()
@@ -120,40 +190,69 @@ def confirm(cache: Cache, questions: Iterable[Question], timeout: float = TIMEOU
 
 async def confirm_async(
     cache: Cache, questions: Iterable[Question], timeout: float = TIMEOUT
-) -> None:
+) -> _hot.Root:
     """confirm() for asyncio: the loop goes on meanwhile."""
     import asyncio
 
-    async def one(question: Question) -> None:
-        found = parse(await _answer_async(cache, question, seconds), question.resource)
-        for pause in waits(cache, found, question, deadline):
-            await asyncio.sleep(pause)
-
+    wanted = list(questions)
     seconds = check_timeout(timeout)
     deadline = time.monotonic() + seconds
-    wanted = list(questions)
     try:
-        async with asyncio.timeout(seconds + 1):
-            await asyncio.gather(*map(one, wanted))
+        async with asyncio.timeout(seconds):
+            while True:
+                found = await _asked_async(cache, wanted, deadline)
+                for pause in waits(cache, found, deadline):
+                    await asyncio.sleep(pause)
+                root = shown(cache, wanted, found)
+                if root is not None:
+                    return root
+                _check_time(wanted, deadline)
     except TimeoutError as error:
         _late(wanted[0], error)
 
 
-def waits(cache: Cache, found: Confirmed, question: Question, deadline: float) -> Iterable[float]:
-    """Seconds to sleep, one after the other, until this cache shows what was confirmed (ASK1).
+async def _asked_async(cache: Cache, questions: list[Question], deadline: float) -> list[Confirmed]:
+    """_asked() for asyncio; nothing goes on after it (ASK4)."""
+    import asyncio
+
+    async def one(question: Question) -> Confirmed:
+        left = max(deadline - time.monotonic(), 0.001)
+        return parse(await _answer_async(cache, question, left), question.resource)
+
+    tasks = [asyncio.ensure_future(one(question)) for question in questions]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def shown(cache: Cache, questions: list[Question], found: list[Confirmed]) -> _hot.Root | None:
+    """The latest state of this cache, if it shows what all of these answers say (ASK1, ASK5)."""
+    root = cache.reader.root()
+    pairs = zip(questions, found, strict=True)
+    return root if all(one.shown_by(root, question) for question, one in pairs) else None
+
+
+def waits(cache: Cache, found: list[Confirmed], deadline: float) -> Iterable[float]:
+    """Seconds to sleep, one after the other, until this cache shows what was confirmed.
 
     Nearly always none: memory is shared. After a restart of the writer, a reader may move to the
-    new instance later than the reflector's own.
+    new instance later than the reflector's own; or earlier, and then it has to ask again.
     """
-    while True:
-        reader = cache.reader
-        if reader.root().instance == found.instance and reader.latest >= found.generation:
-            return
-        if time.monotonic() >= deadline:
-            raise UnconfirmedError(
-                f"{question.resource}: the answer is of another instance of the cache"
-            )
+    end = min(deadline, time.monotonic() + MOVING_SECONDS)
+    while time.monotonic() < end:
+        root = cache.reader.root()
+        if all(one.follows(root) for one in found):
+            break
         yield _POLL_SECONDS
+
+
+def _check_time(questions: list[Question], deadline: float) -> None:
+    if time.monotonic() >= deadline:
+        name = questions[0].resource
+        raise UnconfirmedError(f"{name}: the answer is of another instance of the cache")
 
 
 # ---- the connection ------------------------------------------------------------------------------

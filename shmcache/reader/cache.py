@@ -284,13 +284,12 @@ class Cache:
         `consistent`: of these resources the state is at least as new as this call, as the reflector
         confirms within `timeout` seconds; otherwise UnconfirmedError.
         """
-        if consistent:
-            asking.confirm(self, self._questions(consistent), timeout)
+        at = asking.confirm(self, self._questions(consistent), timeout) if consistent else None
         for name in self.resources if max_age is not None else ():
             error = self[name].too_old(max_age or 0, busy=busy)
             if error is not None:
                 raise error
-        return Snapshot(self.reader.root(), self.makes)
+        return Snapshot(self.reader.root() if at is None else at, self.makes)
 
     def at(
         self,
@@ -316,8 +315,8 @@ class Cache:
         timeout: float = asking.TIMEOUT,
     ) -> Snapshot:
         """snapshot(consistent=...) for asyncio."""
-        await asking.confirm_async(self, self._questions(consistent), timeout)
-        return self.snapshot()
+        at = await asking.confirm_async(self, self._questions(consistent), timeout)
+        return Snapshot(at, self.makes)
 
     def _questions(self, resources: Iterable[str]) -> list[asking.Question]:
         names = [resources] if isinstance(resources, str) else resources

@@ -10,9 +10,9 @@ from shmcache.reader.freshness import instead, key_in
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Self
 
-    from shmcache.errors import ShmCacheError
+    from shmcache import _hot
 
 
 class ConfirmableResource(AwaitableResource):
@@ -29,8 +29,10 @@ class ConfirmableResource(AwaitableResource):
         fallback: Callable[[], Any] | None = None,
     ) -> Any:
         """get(consistent=True) on asyncio."""
-        error = await self._unconfirmed_async(Question(self.name, key), timeout)
-        return self.get(key, default) if error is None else instead(error, fallback)
+        found = await self._confirmed_async(Question(self.name, key), timeout)
+        if isinstance(found, UnconfirmedError):
+            return instead(found, fallback)
+        return found.get(key, default)
 
     def _get_fresh(
         self,
@@ -47,28 +49,33 @@ class ConfirmableResource(AwaitableResource):
         """get() with a namespace or a bound, or a consistent one: called by it."""
         key = key_in(namespace, key)
         error = self._unfit(max_age, busy=busy)
-        if error is None and consistent:
-            error = self._unconfirmed(Question(self.name, key), timeout)
-        return self.get(key, default) if error is None else instead(error, fallback)
+        if error is not None:
+            return instead(error, fallback)
+        if not consistent:
+            return self.get(key, default)
+        found = self._confirmed(Question(self.name, key), timeout)
+        if isinstance(found, UnconfirmedError):
+            return instead(found, fallback)
+        return found.get(key, default)
 
-    def _unconfirmed(self, question: Question, timeout: float) -> ShmCacheError | None:
-        """The error of a consistent read; None when the cache is current."""
+    def _confirmed(self, question: Question, timeout: float) -> Self | UnconfirmedError:
+        """This resource in a state that is confirmed (ASK1), or the error of a consistent read."""
         self._must_be_live()
         try:
-            confirm(self.cache, [question], timeout)
+            return self._in(confirm(self.cache, [question], timeout))
         except UnconfirmedError as error:
             return error
-        return None
 
-    async def _unconfirmed_async(
-        self, question: Question, timeout: float
-    ) -> UnconfirmedError | None:
+    async def _confirmed_async(self, question: Question, timeout: float) -> Self | UnconfirmedError:
         self._must_be_live()
         try:
-            await confirm_async(self.cache, [question], timeout)
+            return self._in(await confirm_async(self.cache, [question], timeout))
         except UnconfirmedError as error:
             return error
-        return None
+
+    def _in(self, root: _hot.Root) -> Self:
+        """This resource in one state."""
+        return type(self)(root.reader, root.names().index(self.name), root)
 
     def _must_be_live(self) -> None:
         if self.root is not None:

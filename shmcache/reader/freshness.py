@@ -52,7 +52,7 @@ class Status:
     """Seconds since the last contact with the server; None if unknown, or of a snapshot."""
     objects: int
     counters: dict[str, int]
-    """lists, watches, events, bookmarks, errors, relists, bytes, refused: since the cache began."""
+    """lists, watches, events, bookmarks, errors, relists, bytes, refused, repaired, in all."""
 
     def __init__(self, record: _hot.Record, contact: dict[str, int], *, live: bool) -> None:
         at = contact.pop("contact_ns") or _first_contact(record)

@@ -7,7 +7,7 @@ either case each single answer belongs to one state.
 from __future__ import annotations
 
 from shmcache import _hot
-from shmcache.errors import ShmCacheError
+from shmcache.errors import ShmCacheError, UnconfirmedError
 from shmcache.reader.asking import TIMEOUT, Question
 from shmcache.reader.confirmed import ConfirmableResource
 from shmcache.reader.freshness import instead
@@ -81,9 +81,13 @@ class CachedResource(ConfirmableResource):
         `consistent`: a state at least as new as this call, as the reflector confirms within
         `timeout` seconds; otherwise UnconfirmedError, or the result of `fallback()`.
         """
-        error = self._unfit(max_age, busy=busy)
+        error: ShmCacheError | None = self._unfit(max_age, busy=busy)
         if error is None and consistent:
-            error = self._unconfirmed(Question(self.name, None, namespace), timeout)
+            _listing.check_namespace(namespace)
+            at = self._confirmed(Question(self.name, None, namespace), timeout)
+            if not isinstance(at, UnconfirmedError):
+                return at.list(namespace, labels, fields, after=after, limit=limit, shard=shard)
+            error = at
         if error is not None:
             found_instead: Views = instead(error, fallback)
             return found_instead
@@ -106,11 +110,11 @@ class CachedResource(ConfirmableResource):
         fallback: Callable[[], Any] | None = None,
     ) -> Views:
         """list(consistent=True) for asyncio."""
-        error = await self._unconfirmed_async(Question(self.name, None, namespace), timeout)
-        if error is not None:
-            found: Views = instead(error, fallback)
+        at = await self._confirmed_async(Question(self.name, None, namespace), timeout)
+        if isinstance(at, UnconfirmedError):
+            found: Views = instead(at, fallback)
             return found
-        return self.list(namespace, labels, fields, shard=shard)
+        return at.list(namespace, labels, fields, shard=shard)
 
     def explain(
         self,

@@ -96,6 +96,11 @@ class Doubted:
 
 
 @dataclass(frozen=True, slots=True)
+class Repaired:
+    """Single keys were put right (engine/repairing.py), and the open watch was cut for that."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The engine wants to end. May come at any time; what was under way is not answered."""
 
@@ -112,6 +117,7 @@ Event = (
     | Elapsed
     | Rejected
     | Doubted
+    | Repaired
     | Stop
 )
 

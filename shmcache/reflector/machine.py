@@ -69,6 +69,7 @@ from shmcache.reflector.events import (
     Probed,
     Received,
     Rejected,
+    Repaired,
     Report,
     Sleep,
     Stage,
@@ -127,6 +128,7 @@ TABLE: dict[Phase, dict[type[Event], str]] = {
         Closed: "_watch_closed",  #   WATCHING on; WAITING if it was too short, or silent
         Failed: "_watch_failed",  #   WAITING for the watch, or for a new pass; WATCHING
         Doubted: "_doubted",  #       WAITING for a new pass
+        Repaired: "_repaired",  #     WATCHING on, by another watch from our version
     },
     Phase.WAITING: {
         Rejected: "_rejected",
@@ -574,6 +576,10 @@ class Reflector:
         self._do(Hangup())
         self._open = False
         self._relist(event.message)
+
+    def _repaired(self, _: Repaired) -> None:
+        self._do(Hangup())
+        self._watch()
 
     # ---- waiting ---------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from shmcache.protocol.items import Item, ListMeta
+from shmcache.protocol.items import Identity, Item, ListMeta
 from shmcache.protocol.options import ListOptions
 from shmcache.protocol.status import ServerStatus
 
@@ -100,5 +100,5 @@ class Source(Protocol):
 class AskedSource(Source, Protocol):
     """A source that also answers questions about single objects."""
 
-    def object_version(self, namespace: str, name: str) -> str | None:
-        """The version of an object as the server has it now; None if it does not exist."""
+    def identity(self, namespace: str, name: str) -> Identity | None:
+        """The state of an object as the server has it now; None if it does not exist."""

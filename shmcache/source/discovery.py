@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
+from urllib.parse import quote
 
 from shmcache.protocol.status import ServerStatus
 from shmcache.source.base import FailureKind, SourceFailed, SourceFailure
@@ -62,7 +63,7 @@ class ApiResource:
         """Of its collection; the namespace is ignored of a resource without namespaces."""
         start = f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
         if namespace and self.namespaced:
-            return f"{start}/namespaces/{namespace}/{self.plural}"
+            return f"{start}/namespaces/{quote(namespace, safe='')}/{self.plural}"
         return f"{start}/{self.plural}"
 
 

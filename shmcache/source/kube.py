@@ -19,8 +19,9 @@ from typing import Any
 from urllib.parse import quote
 
 from shmcache._hot import Frames, ItemScanner
-from shmcache.protocol.items import Item, ListMeta
+from shmcache.protocol.items import Identity, Item, ListMeta
 from shmcache.protocol.options import ListOptions
+from shmcache.protocol.paths import is_segment
 from shmcache.protocol.selectors.shards import UID, ShardSelector
 from shmcache.source import discovery
 from shmcache.source.base import SourceFailed
@@ -115,9 +116,9 @@ class KubeSource:
                 pass
             return page.meta.version
 
-    def object_version(self, namespace: str, name: str) -> str | None:
-        """The version of an object as the server has it now; None if it does not exist."""
-        if not _is_segment(name) or (namespace and not _is_segment(namespace)):
+    def identity(self, namespace: str, name: str) -> Identity | None:
+        """The state of an object as the server has it now; None if it does not exist."""
+        if not is_segment(name) or (namespace and not is_segment(namespace)):
             return None
         path = f"{self.resource().path(namespace)}/{quote(name, safe='')}"
         silence = min(PROBE_SILENCE, self._list_silence)
@@ -128,8 +129,9 @@ class KubeSource:
                 return None
             raise
         try:
-            return str(json.loads(text)["metadata"]["resourceVersion"])
-        except (ValueError, KeyError, TypeError) as error:
+            metadata = json.loads(text)["metadata"]
+            return Identity(str(metadata.get("uid") or ""), str(metadata["resourceVersion"]))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise garbage(f"GET {path}", f"no object: {error!r}") from error
 
     @contextmanager
@@ -311,8 +313,3 @@ def _is_in(shard: ShardSelector, item: Item) -> bool:
     if shard.field == UID:
         return shard.has(item.uid)
     return shard.has(item.key.partition("/")[0] if "/" in item.key else None)
-
-
-def _is_segment(name: str) -> bool:
-    """Whether an object can have this name: a GET of any other would be of something else."""
-    return name not in {"", ".", ".."} and "/" not in name and "%" not in name

@@ -28,6 +28,7 @@ class Note(TypedDict, total=False):
     relists: int
     bytes: int
     refused: int
+    repaired: int
 
 
 def set_state(

@@ -8,6 +8,10 @@ The question goes to the reflector (reader/asking.py), on the loop, without a th
 
 SERVE3  Requests that wait for the same thing share a question that was sent after each of them
     came: one is under way, and one more for all who came since.
+SERVE5  The state that is shown, and that a watch begins with, is the confirmed one or follows it in
+    the same instance: each answer checks the root that it is made from, after the last moment at
+    which it waited. If the cache has moved on to another instance, whose first list may be older,
+    the strict mode refuses and the bounded one warns.
 SERVE4  At most `limits.waiting` requests wait; further ones get 429 (strict) or what is cached.
 """
 
@@ -20,21 +24,56 @@ from shmcache.memory import sockets
 from shmcache.protocol import failures
 from shmcache.reader import asking
 from shmcache.serve.http import loop as loops
-from shmcache.serve.http.loop import Loop, Pending
+from shmcache.serve.http.loop import Loop, Pending, Timer
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from shmcache._hot import Root
     from shmcache.reader.cache import Cache
     from shmcache.serve.catalogue import Served
 
+AGAIN_SECONDS = 0.02
+"""Until a question is sent once more."""
 STRICT, CACHED = "strict", "cached"
 UNCONFIRMED = b'Warning: 299 - "not confirmed in time: this may be older than the server"\r\n'
 
 
 Scope = tuple[str, str | None, str | None]
 """Resource, key, namespace."""
+
+
+class Currency:
+    """The demand on the state of an answer."""
+
+    __slots__ = ("_found", "_headers", "_question", "_strict")
+
+    def __init__(
+        self,
+        found: asking.Confirmed | None,
+        question: asking.Question,
+        *,
+        strict: bool,
+        headers: bytes = b"",
+    ) -> None:
+        """`found`: None if any state will do, with these headers."""
+        self._found = found
+        self._question = question
+        self._strict = strict
+        self._headers = headers
+
+    def headers(self, root: Root) -> bytes:
+        """Of an answer made from this root; a Failure (503) if it must not be shown (SERVE5)."""
+        if self._found is None or self._found.shown_by(root, self._question):
+            return self._headers
+        if self._strict:
+            raise failures.stale("the cache has changed since it was confirmed", 1)
+        return UNCONFIRMED
+
+
+ANYTHING = Currency(None, asking.Question(""), strict=False)
+UNKNOWN = Currency(None, asking.Question(""), strict=False, headers=UNCONFIRMED)
 
 
 class Consistency:
@@ -46,41 +85,43 @@ class Consistency:
         self._loop = loop
         self._seconds = min(max(seconds, 0.01), asking.MOST_SECONDS)
         self._most = most
-        self._waiting: dict[Scope, list[Pending[None]]] = {}
+        self._waiting: dict[Scope, list[Pending[asking.Confirmed]]] = {}
         """Requests that came while a question about their scope was under way."""
         self._asking: set[Scope] = set()
         self._count = 0
 
     async def current(
         self, served: Served, version: str, *, key: str | None = None, namespace: str = ""
-    ) -> bytes:
-        """Returns when the cache is as current as the mode asks; headers for the answer.
+    ) -> Currency:
+        """Returns when the cache is as current as the mode asks: what the answer has to show.
 
         A Failure (503, 429) where it cannot be in the strict mode. `version`: of the request.
         """
         if version or self.mode == CACHED:
-            return b""
+            return ANYTHING
+        strict = self.mode == STRICT
         if self._count >= self._most:
-            if self.mode == STRICT:
+            if strict:
                 raise failures.too_many_requests()
-            return UNCONFIRMED
+            return UNKNOWN
         self._count += 1
         try:
-            await self._confirmed((served.name, key, namespace or None))
+            found = await self._confirmed((served.name, key, namespace or None))
         except (UnconfirmedError, ShmCacheError) as error:
-            if self.mode == STRICT:
+            if strict:
                 raise failures.stale(f"not confirmed to be current: {error}", 1) from error
-            return UNCONFIRMED
+            return UNKNOWN
         finally:
             self._count -= 1
-        return b""
+        question = asking.Question(served.name, key, namespace or None)
+        return Currency(found, question, strict=strict)
 
-    async def _confirmed(self, scope: Scope) -> None:
-        pending: Pending[None] = Pending()
+    async def _confirmed(self, scope: Scope) -> asking.Confirmed:
+        pending: Pending[asking.Confirmed] = Pending()
         self._waiting.setdefault(scope, []).append(pending)
         if scope not in self._asking:
             self._ask(scope)
-        await pending
+        return await pending
 
     def _ask(self, scope: Scope) -> None:
         """One question for all who wait now (SERVE3)."""
@@ -89,14 +130,14 @@ class Consistency:
             return
         self._asking.add(scope)
 
-        def done(error: Exception | None) -> None:
+        def done(found: asking.Confirmed | Exception) -> None:
             self._asking.discard(scope)
             self._ask(scope)
             for pending in asked:
-                if error is None:
-                    pending.give(None)
+                if isinstance(found, Exception):
+                    pending.fail(found)
                 else:
-                    pending.fail(error)
+                    pending.give(found)
 
         _Question(self._cache, self._loop, asking.Question(*scope), self._seconds, done)
 
@@ -110,7 +151,7 @@ class _Question:
         loop: Loop,
         question: asking.Question,
         seconds: float,
-        done: Callable[[Exception | None], object],
+        done: Callable[[asking.Confirmed | Exception], object],
     ) -> None:
         self._cache = cache
         self._loop = loop
@@ -119,20 +160,42 @@ class _Question:
         self._data = b""
         self._over = False
         self._client: socket.socket | None = None
+        self._until = loop.now + seconds
         self._timer = loop.call_later(seconds, self._late)
+        self._pause: Timer | None = None
+        self._ask()
+
+    def _ask(self) -> None:
+        """Connects and sends the question; also once more, of an answer of another instance."""
+        question, place = self._question, self._cache.place
+        self._pause, self._data = None, b""
         try:
-            self._client = sockets.opened()
-            self._client.setblocking(False)
-            with sockets.address(cache.place) as path:
-                self._client.connect(path)
-            sockets.check_peer(self._client, cache.place)
-            self._client.send(question.line(seconds))
-            loop.add(self._client.fileno(), loops.READ, self._came)
+            client = self._client = sockets.opened()
+            client.setblocking(False)
+            with sockets.address(place) as path:
+                try:
+                    client.connect(path)
+                except BlockingIOError:  # more clients connect than the kernel queues
+                    self._ask_later()
+                    return
+            sockets.check_peer(client, place)
+            client.send(question.line(max(self._until - self._loop.now, 0.001)))
+            self._loop.add(client.fileno(), loops.READ, self._came)
         except OSError as error:
             reason = error.strerror or str(error)
             self._end(UnconfirmedError(f"{question.resource}: no reflector answers: {reason}"))
         except ShmCacheError as error:
             self._end(error)
+
+    def _ask_later(self) -> None:
+        self._drop()
+        self._pause = self._loop.call_later(AGAIN_SECONDS, self._ask)
+
+    def _drop(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            self._loop.remove(client.fileno())
+            client.close()
 
     def _came(self, _events: int) -> None:
         assert self._client is not None
@@ -152,12 +215,10 @@ class _Question:
     def _answered(self) -> None:
         try:
             found = asking.parse(self._data, self._question.resource)
-            for _ in asking.waits(self._cache, found, self._question, self._loop.now):
-                break  # this process has not moved to the next instance yet: as too late
+            if asking.shown(self._cache, [self._question], [found]) is None:
+                self._ask_later()  # this process has yet to move to the next instance, or has moved
             else:
-                self._end(None)
-                return
-            raise UnconfirmedError("the answer is of another instance of the cache")
+                self._end(found)
         except ShmCacheError as error:
             self._end(error)
 
@@ -165,11 +226,11 @@ class _Question:
         name = self._question.resource
         self._end(UnconfirmedError(f"{name}: no confirmation came in time"))
 
-    def _end(self, error: Exception | None) -> None:
+    def _end(self, found: asking.Confirmed | Exception) -> None:
         if not self._over:
             self._over = True
-            if self._client is not None:
-                self._loop.remove(self._client.fileno())
-                self._client.close()
+            self._drop()
             self._timer.cancel()
-            self._done(error)
+            if self._pause is not None:
+                self._pause.cancel()
+            self._done(found)

@@ -44,9 +44,10 @@ async def get(
     key = served.key(target.namespace, target.name)
     version = query.get("resourceVersion", "") if query else ""
     confirmed = await server.consistency.current(served, version, key=key)
-    headers = server.standing.headers(served) + confirmed
+    headers = server.standing.headers(served)
     for tries in range(TRIES):
         root, number = server.catalogue.root(served)
+        shown = confirmed.headers(root)
         try:
             found = root.get(number, key)
             if found is None:
@@ -56,7 +57,7 @@ async def get(
             if tries == TRIES - 1:
                 raise
             continue
-        return _whole(request, body, headers)
+        return _whole(request, body, headers + shown)
     raise AssertionError("unreachable")
 
 
@@ -80,18 +81,19 @@ async def list_(
         served, asked.continue_token or asked.resource_version, namespace=target.namespace
     )
     await connection.piece_fits()
-    headers = server.standing.headers(served) + confirmed
+    headers = server.standing.headers(served)
     left = served.scope.check_shard(kind, shard)
     wanted = listing.selection(target.namespace or None, labels, fields, left)
     for tries in range(TRIES):
         try:
             state, after = _state(server, served, asked, target.namespace)
+            shown = confirmed.headers(state.root)
             walk = _walk(state, wanted, asked, after)
             metadata = _metadata(server, walk, state, wanted, asked)
             if shard is not None:
                 metadata["shardInfo"] = validation.shard_info(shard)
             body = shapes.pieces(kind, walk, metadata, shape)
-            answer = _stream(request, body, headers)
+            answer = _stream(request, body, headers + shown)
         except StaleObjectError:
             if tries == TRIES - 1:
                 raise

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shmcache.protocol import failures, watching
+from shmcache.serve.read.consistency import ANYTHING
 from shmcache.serve.watch.channel import Channel
 from shmcache.serve.watch.watcher import Watcher
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from shmcache.serve.auth.permit import Permit
     from shmcache.serve.catalogue import Served
     from shmcache.serve.http.loop import Timer
+    from shmcache.serve.read.consistency import Currency
     from shmcache.serve.server import Server
     from shmcache.serve.watch.encoding import WatchForm, Wrap
     from shmcache.serve.watch.selection import WatchSelection
@@ -54,9 +56,13 @@ class WatchHub:
         asked: ListOptions,
         *,
         permit: Permit,
+        current: Currency = ANYTHING,
     ) -> Opening:
-        """Prepares a watch: begin() it after its head was written, or drop() it."""
-        return Opening(self, served, selection, form, asked, permit=permit)
+        """Prepares a watch: begin() it after its head was written, or drop() it.
+
+        `current`: the state that it begins with has to show this (SERVE5).
+        """
+        return Opening(self, served, selection, form, asked, permit=permit, current=current)
 
     def channel(self, served: Served) -> Channel:
         """The channel of a resource; a new one starts at the latest state of the cache.
@@ -182,8 +188,8 @@ class WatchHub:
 class Opening:
     """A watch between its request and its first bytes, and then its clock."""
 
-    __slots__ = ("_asked", "_bookmark", "_end", "_permit", "_timer", "_watches", "channel",
-                 "watcher")  # fmt: skip
+    __slots__ = ("_asked", "_bookmark", "_current", "_end", "_permit", "_timer", "_watches",
+                 "channel", "watcher")  # fmt: skip
 
     def __init__(
         self,
@@ -194,8 +200,10 @@ class Opening:
         asked: ListOptions,
         *,
         permit: Permit,
+        current: Currency,
     ) -> None:
         self._watches = watches
+        self._current = current
         self._permit = permit
         self._asked = asked
         self._timer: Timer | None = None
@@ -216,7 +224,7 @@ class Opening:
         try:
             if refused is not None:
                 raise refused
-            watcher.begin(watching.beginning(asked))
+            watcher.begin(watching.beginning(asked), self._current)
         except failures.Failure as failure:
             watcher.fail(failure)
         else:

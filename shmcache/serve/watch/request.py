@@ -43,10 +43,11 @@ async def answer(
         connection.send(refusal.line)
         connection.close(lingering=True)
         return
-    headers = server.standing.headers(served)
-    headers += await server.consistency.current(served, asked.resource_version, namespace=namespace)
     version = watching.beginning(asked).fresh
     refused = await _refusal(server, connection, served, version, namespace)
+    current = await server.consistency.current(served, asked.resource_version, namespace=namespace)
+    headers = server.standing.headers(served)
+    headers += current.headers(server.catalogue.root(served)[0])  # nothing waits from here on
     if request.method == "HEAD":
         connection.begin(headers=headers)
         connection.done()
@@ -60,7 +61,9 @@ async def answer(
     connection.weigh()
     permit = Permit(server, request, connection)
     try:
-        opening = server.watches.open(served, selection, form, asked, permit=permit)
+        opening = server.watches.open(
+            served, selection, form, asked, permit=permit, current=current
+        )
     except KeyError as error:  # the next instance of the cache does not have it, yet
         permit.leave()
         raise failures.not_ready() from error

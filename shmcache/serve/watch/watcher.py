@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 from shmcache.errors import Lapped, StaleObjectError
 from shmcache.protocol import failures, watching
 from shmcache.reader import listing
+from shmcache.serve.read.consistency import ANYTHING, Currency
 from shmcache.serve.watch import encoding as watch_forms
 
 if TYPE_CHECKING:
@@ -124,13 +125,17 @@ class Watcher:
         self._next = call_soon
         self.channel.watchers[self] = None
 
-    def begin(self, beginning: watching.Beginning) -> None:
-        """Goes on from a version. A Failure (410) if that is too old; then nothing was sent."""
+    def begin(self, beginning: watching.Beginning, current: Currency = ANYTHING) -> None:
+        """Goes on from a version. A Failure (410) if that is too old; then nothing was sent.
+
+        A Failure (503) if the state that it would begin with is not `current` (SERVE5).
+        """
         channel = self.channel
         while channel.drain():
             pass
         if self.ended:
             return  # the resource is another one now
+        current.headers(channel.root)
         self.position = channel.position
         if beginning.initial:
             self.phase = INITIAL

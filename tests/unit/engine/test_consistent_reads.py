@@ -11,107 +11,25 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from confirmed_reads import DEADLINE, Running, eventually, pod, running, way
 
 import shmcache
-from shmcache.engine import confirming, desk
-from shmcache.engine.engine import Engine
-from shmcache.engine.open_source import KubeOpener
+from shmcache import states
+from shmcache.engine import confirming, desk, scope_way
 from shmcache.engine.plans import Plan
-from shmcache.engine.rate_limit import Pace
 from shmcache.memory import sockets
 from shmcache.memory.segments import Place
+from shmcache.protocol.items import Identity
 from shmcache.reader import asking
-from shmcache.source.access import ServerAccess
-from shmcache.source.client import ApiConnection
-from shmcache.testing import ApiServer
 
-DEADLINE = 60.0
-MANY = confirming.PAGE + 1
+MANY = scope_way.PAGE + 1
 """Objects of which no list is made."""
-
-
-def pod(name: str, namespace: str = "prod", **labels: str) -> dict[str, Any]:
-    return {"metadata": {"name": name, "namespace": namespace, "labels": labels}}
-
-
-def eventually(fact: Callable[[], bool], words: str) -> None:
-    end = time.monotonic() + DEADLINE
-    while not fact():
-        assert time.monotonic() < end, words
-        time.sleep(0.01)
-
-
-class Running:
-    """A server, a reflector of it, and a reader."""
-
-    def __init__(self, server: ApiServer, engine: Engine, cache: shmcache.Cache) -> None:
-        self.server = server
-        self.engine = engine
-        self.cache = cache
-        self.pods = cache["pods"]
-
-    @property
-    def confirmer(self) -> confirming.ResourceConfirmer:
-        return self.engine._confirmers["pods"]
-
-    def requests(self) -> dict[tuple[str, str], int]:
-        return dict(self.server.requests)
-
-    @contextmanager
-    def deaf(self) -> Iterator[None]:
-        """Inside, the feed stores no event, although it arrives."""
-        go_on = threading.Event()
-        [feed] = self.engine._kept[0].feeds
-        content = feed.parts.content
-        applying = content.apply
-
-        def apply(items: Any, version: str) -> None:
-            go_on.wait(DEADLINE)
-            applying(items, version)
-
-        content.apply = apply  # type: ignore[method-assign]
-        try:
-            yield
-        finally:
-            content.apply = applying  # type: ignore[method-assign]
-            go_on.set()
-
-
-@contextmanager
-def running(
-    name: str, plan: Plan | None = None, *, objects: int = 3, **settings: Any
-) -> Iterator[Running]:
-    plan = plan or Plan(name="pods")
-    with ApiServer(**settings) as server:
-        for number in range(objects):
-            server.create("pods", pod(f"web-{number}"))
-        opener = KubeOpener(ApiConnection(lambda: ServerAccess(url=server.url)))
-        with shmcache.Writer(name, [plan.resource], arena_max="64MiB") as writer:
-            engine = Engine(writer, [plan], opener, pace=Pace(100))
-            engine.start()
-            try:
-                assert engine.ready.wait(DEADLINE)
-                server.wait_for_watches(max(len(plan.namespaces), 1))
-                with shmcache.attach(name) as cache:
-                    yield Running(server, engine, cache)
-            finally:
-                assert engine.stop()
-
-
-def way(run: Running, **question: Any) -> str:
-    """The way in which a question about pods is answered."""
-    client = asking._sent(run.cache, asking.Question("pods", **question), time.monotonic() + 10)
-    with client:
-        found = asking._answer(
-            client, asking.Question("pods", **question), time.monotonic() + DEADLINE
-        )
-        return asking.parse(found, "pods").way
 
 
 PLANS = {
@@ -189,21 +107,21 @@ def test_a_change_before_the_deletion_is_not_the_present(name: str) -> None:
         arrived, asked, steps = threading.Event(), threading.Event(), threading.Semaphore(0)
         [feed] = run.engine._kept[0].feeds
         applying = feed.parts.content.apply
-        evidence = run.confirmer._evidence("prod")
-        asking_one = evidence.object_version
+        evidence = run.confirmer.server.evidence("prod")
+        asking_one = evidence.identity
 
         def apply(items: Any, version: str) -> None:
             arrived.set()
             steps.acquire(timeout=DEADLINE)
             applying(items, version)
 
-        def object_version(namespace: str, name: str) -> str | None:
+        def identity(namespace: str, name: str) -> Identity | None:
             found = asking_one(namespace, name)
             asked.set()
             return found
 
         feed.parts.content.apply = apply  # type: ignore[method-assign]
-        evidence.object_version = object_version  # type: ignore[method-assign]
+        evidence.identity = identity  # type: ignore[method-assign]
         run.server.update("pods", pod("web-0", step="1"))
         assert arrived.wait(DEADLINE)
         run.server.delete("pods", "web-0", "prod")
@@ -296,7 +214,7 @@ def test_an_idle_confirmer_ends_its_thread_and_connections(
         for _ in range(3):
             assert run.pods.get("prod/web-0", consistent=True) is not None
             eventually(lambda: not run.confirmer._running, "its thread goes on")
-            assert not run.confirmer._sources
+            assert not run.confirmer.server._sources
 
 
 def test_a_question_is_not_answered_by_an_earlier_request(name: str) -> None:
@@ -304,7 +222,7 @@ def test_a_question_is_not_answered_by_an_earlier_request(name: str) -> None:
     second question must not share that answer."""
     with running(name, objects=150) as run, ThreadPoolExecutor(2) as pool:
         began, go_on = threading.Event(), threading.Event()
-        evidence = run.confirmer._evidence("")
+        evidence = run.confirmer.server.evidence("")
         probing = evidence.version
 
         def version() -> str:
@@ -395,7 +313,7 @@ def _reads(run: Running) -> bool:
 def test_a_server_that_is_behind_the_cache_proves_nothing(name: str) -> None:
     """CONFIRM5: the other member of a pair that disagrees."""
     with running(name, objects=150) as run:
-        evidence = run.confirmer._evidence("")
+        evidence = run.confirmer.server.evidence("")
         evidence.version = lambda: "2"  # type: ignore[method-assign]
         with pytest.raises(shmcache.UnconfirmedError, match="behind"):
             run.pods.list(consistent=True)
@@ -550,18 +468,91 @@ def test_a_cache_in_a_deep_directory_can_be_asked(tmp_path: Any) -> None:
         assert run.pods.get("prod/web-0", consistent=True) is not None
 
 
-def test_an_answer_about_another_instance_is_waited_out(name: str) -> None:
-    """ASK1."""
+def test_an_answer_about_another_instance_is_asked_for_again(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ASK1: also of a generation that this process does not see."""
+    monkeypatch.setattr(asking, "MOVING_SECONDS", 0.02)
     with running(name) as run:
         root = run.cache.reader.root()
-        deadline = time.monotonic() + 0.05
-        question = asking.Question("pods")
-        for found in (
+        real, answers = asking.parse, list[asking.Confirmed]()
+
+        def parse(data: bytes, resource: str) -> asking.Confirmed:
+            found = answers.pop(0) if answers else real(data, resource)
+            asked.append(found)
+            return found
+
+        monkeypatch.setattr(asking, "parse", parse)
+        asked = list[asking.Confirmed]()
+        for wrong in (
             asking.Confirmed(root.instance + 1, 0, "1", ""),
             asking.Confirmed(root.instance, run.cache.latest + 1000, "1", ""),
         ):
-            with pytest.raises(shmcache.UnconfirmedError, match="another instance"):
-                for seconds in asking.waits(run.cache, found, question, deadline):
-                    time.sleep(seconds)
-        now = asking.Confirmed(root.instance, run.cache.latest, "1", "")
-        assert [] == list(asking.waits(run.cache, now, question, deadline))
+            answers[:], asked[:] = [wrong, wrong], []
+            assert run.pods.get("prod/web-0", consistent=True) is not None
+            assert 3 == len(asked)
+        answers[:] = [wrong] * 1000
+        with pytest.raises(shmcache.UnconfirmedError, match=r"another instance|in time"):
+            run.pods.get("prod/web-0", consistent=True, timeout=0.1)
+
+
+READS: dict[str, Callable[[shmcache.Cache], Any]] = {
+    "get": lambda cache: cache["pods"].get("prod/new", consistent=True),
+    "list": lambda cache: cache["pods"].list("prod", consistent=True)[0],
+    "snapshot": lambda cache: cache.snapshot(consistent=["pods"])["pods"].get("prod/new"),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_read_shows_what_was_confirmed_although_the_cache_changes_hands(
+    name: str, read: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ASK1: between the answer and the read another writer takes over, with an older list."""
+    with ExitStack() as stack:
+        first = stack.enter_context(shmcache.Writer(name, ["pods"]))
+        first.replace("pods", [pod("new")], "2")
+        first.set_state("pods", states.SYNCED)
+        cache = stack.enter_context(shmcache.attach(name))
+
+        def confirm(*_: Any) -> Any:
+            found = cache.reader.root()
+            first.close()
+            second = stack.enter_context(shmcache.Writer(name, ["pods"], fresh=True))
+            second.replace("pods", [pod("old")], "1")
+            second.set_state("pods", states.SYNCED)
+            eventually(lambda: "prod/old" in cache["pods"], "it does not move")
+            return found
+
+        monkeypatch.setattr("shmcache.reader.confirmed.confirm", confirm)
+        monkeypatch.setattr(asking, "confirm", confirm)
+        found = READS[read](cache)
+
+        assert found is not None
+        assert "new" == found["metadata"]["name"]
+
+
+def test_a_read_that_fails_leaves_no_question_behind(name: str) -> None:
+    """ASK4: the desk answers the first question, and never the second one."""
+
+    async def read(cache: shmcache.Cache) -> None:
+        with pytest.raises(shmcache.UnconfirmedError, match="no luck"):
+            await cache.snapshot_async(["pods", "jobs"])
+        assert {asyncio.current_task()} == asyncio.all_tasks()
+
+    def answer(listener: socket.socket) -> None:
+        for _ in range(2):
+            client, _ = listener.accept()
+            held.append(client)
+            if b"pods" in client.recv(4096):
+                client.sendall(b'{"error": "no luck"}\n')
+
+    held = list[socket.socket]()
+    with shmcache.Writer(name, ["pods", "jobs"]), sockets.listen(Place(name)) as listener:
+        listener.settimeout(DEADLINE)
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        with shmcache.attach(name) as cache:
+            asyncio.run(read(cache))
+        thread.join(DEADLINE)
+        for client in held:
+            client.close()

@@ -51,6 +51,9 @@ class Opening:
     def open_metadata(self, _: Plan, __: str, /) -> None:
         return None
 
+    def open_beside(self, _: Plan, __: str, /) -> None:
+        return None
+
 
 @contextmanager
 def following(name: str, source: FakeSource) -> Iterator[shmcache.CachedResource]:

@@ -14,15 +14,17 @@ import pytest
 
 import shmcache
 from shmcache import states
+from shmcache.engine.comparing import digest
 from shmcache.engine.config.timing import Timing
+from shmcache.engine.difference import ServerDifference
 from shmcache.engine.engine import Engine
 from shmcache.engine.feed import CLAIM_SECONDS
 from shmcache.engine.open_source import KubeOpener
 from shmcache.engine.plans import Plan
-from shmcache.engine.proof import Claim, Prover, digest
+from shmcache.engine.proof import Claim, Prover
 from shmcache.engine.rate_limit import Pace
 from shmcache.engine.resource_state import ResourceState
-from shmcache.protocol.items import Item
+from shmcache.protocol.items import Identity, Item
 from shmcache.source.access import ServerAccess
 from shmcache.source.client import ApiConnection
 from shmcache.testing import ApiServer, FakeSource, ManualClock, statuses
@@ -74,6 +76,14 @@ def watched(publish: Callable[[int, str], bool], seen: list[str]) -> Callable[[i
     return published
 
 
+def no_difference(_: threading.Event) -> ServerDifference:
+    raise AssertionError("nothing is disproved here")
+
+
+def ignored(_: ServerDifference) -> None:
+    raise AssertionError("nothing is to be repaired here")
+
+
 PLANS = {
     "all": Plan(name="pods"),
     "namespaces": Plan(name="pods", namespaces=("prod", "test")),
@@ -118,23 +128,29 @@ def test_a_restore_that_overtook_us_while_we_were_away_is_found(
 
 
 def test_a_digest_knows_no_order_and_every_difference() -> None:
-    versions = [("a", "1"), ("b", "2"), ("c", None)]
+    """PROOF2."""
+    a, b, c = ("a", Identity("u1", "1")), ("b", Identity("u2", "2")), ("c", Identity("", ""))
 
-    assert digest(versions) == digest(reversed(versions))
+    assert digest([a, b, c]) == digest([c, b, a])
     for other in (
-        versions[1:],
-        [*versions, ("d", "4")],
-        [("a", "2"), ("b", "1"), ("c", None)],
-        [("b", "1"), ("a", "2"), ("c", None)],
+        [b, c],
+        [a, b, c, ("d", Identity("u4", "4"))],
+        [("a", Identity("u1", "2")), ("b", Identity("u2", "1")), c],
+        [("b", Identity("u1", "1")), ("a", Identity("u2", "2")), c],
+        [("a", Identity("other", "1")), b, c],
     ):
-        assert digest(versions) != digest(other)
+        assert digest([a, b, c]) != digest(other)
 
 
 def test_objects_that_have_exchanged_their_versions_have_another_digest() -> None:
     """Sums of the hashes of pairs (tuples) collide here nearly half of the time."""
     for number in range(3000):
         left, right = (f"a-{number}", f"b-{number}"), (str(number), str(number + 1))
-        straight, crossed = zip(left, right, strict=True), zip(left, reversed(right), strict=True)
+        states = [Identity("u", version) for version in right]
+        straight, crossed = (
+            zip(left, states, strict=True),
+            zip(left, reversed(states), strict=True),
+        )
         assert digest(straight) != digest(crossed), number
 
 
@@ -149,8 +165,9 @@ def test_an_answer_at_another_version_proves_nothing(*, failing: bool) -> None:
     prover = Prover(Pace(100), stop)
     version = "11" if failing else "10"
     claim = Claim(
-        "pods", version, (7, 7), source, "", "", disproved.append, lambda: unknown.append(1)
-    )
+        "pods", version, (7, 7), source, "", "", disproved.append, lambda: unknown.append(1),
+        no_difference, ignored,
+    )  # fmt: skip
     thread = threading.Thread(target=prover.run)
     thread.start()
     prover.submit(claim)
@@ -235,7 +252,7 @@ def test_a_newer_claim_of_a_feed_replaces_one_that_waits() -> None:
         for version in ("7", "8", "9"):
             claim = Claim(
                 label, version, (0, 0), sources[0], "", "", checked.append,
-                partial(checked.append, f"{label} {version}"),
+                partial(checked.append, f"{label} {version}"), no_difference, ignored,
             )  # fmt: skip
             prover.submit(claim)
     prover.end()
@@ -251,12 +268,12 @@ def test_a_resource_with_refused_objects_claims_nothing(name: str) -> None:
         server.create("pods", pod("a"))
         with running(name, server, plan) as (engine, _):
             [feed] = engine._kept[0].feeds
-            assert engine._claim(plan, feed) is not None
+            assert engine._proofs["pods"].claim(feed) is not None
             engine._writer.apply_items(
                 "pods", [Item("ADDED", "prod/b", "1", None, None, None, b"[]")]
             )
 
-            assert engine._claim(plan, feed) is None
+            assert engine._proofs["pods"].claim(feed) is None
 
 
 def test_a_lost_event_is_found_within_a_period(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,6 +300,10 @@ def test_a_lost_event_is_found_within_a_period(name: str, monkeypatch: pytest.Mo
             engine._prove_next(time.monotonic() + 1e6)
             assert feed._unproved is None
             engine._timing, engine._prove_at = Timing(proof_interval=0.1), 0.0
-            server.advance(int(server.version) + 1)
-            eventually(lambda: engine._prover.disproved > 0, "nobody finds out")
+
+            def is_found() -> bool:
+                server.advance(int(server.version) + 1)  # a claim waits for the next version
+                return engine._prover.disproved > 0
+
+            eventually(is_found, "nobody finds out")
             eventually(lambda: versions(cache) == of_server(server), "not mended")

@@ -18,11 +18,16 @@ from typing import Any
 import pytest
 
 import shmcache
+from shmcache import _hot
 from shmcache.engine.engine import Engine
 from shmcache.engine.open_source import KubeOpener
 from shmcache.engine.plans import Plan
 from shmcache.engine.rate_limit import Pace
 from shmcache.memory import sockets
+from shmcache.protocol import failures
+from shmcache.reader import asking
+from shmcache.reader.asking import Confirmed
+from shmcache.serve.read.consistency import Consistency, Currency
 from shmcache.serve.server import Serving
 from shmcache.source.access import ServerAccess
 from shmcache.source.client import ApiConnection
@@ -30,6 +35,8 @@ from shmcache.testing import ApiServer
 from shmcache.testing.serving import ServeThread
 
 DEADLINE = 60.0
+WATCH_LIST = "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+WAYS = ["/first", "", "?watch=1", WATCH_LIST]
 
 
 def pod(name: str) -> dict[str, Any]:
@@ -112,15 +119,15 @@ def test_strict_answers_show_every_write_before_them(name: str) -> None:
 
 
 def test_strict_waits_for_an_event_on_its_way(name: str) -> None:
-    with scene(name, "strict") as on, ThreadPoolExecutor(3) as pool:
+    with scene(name, "strict") as on, ThreadPoolExecutor(4) as pool:
         with on.deaf():
             on.server.create("pods", pod("late"))
-            reads = [pool.submit(on.get, path) for path in ("/late", "", "?watch=1")]
+            reads = [pool.submit(on.get, path) for path in ("/late", "", "?watch=1", WATCH_LIST)]
             time.sleep(0.4)
             assert not any(read.done() for read in reads)
             status, _, _ = on.get("/late?resourceVersion=0")  # the client wants any version
             assert 404 == status
-        assert [200, 200, 200] == [read.result()[0] for read in reads]
+        assert [200] * 4 == [read.result()[0] for read in reads]
 
 
 def test_strict_refuses_and_bounded_warns_without_the_server(name: str) -> None:
@@ -163,6 +170,61 @@ def test_bounded_waits_no_longer_than_its_bound(name: str) -> None:
         status, headers, found = on.get("")
         assert (200, True) == (status, "not confirmed" in headers["Warning"])
         assert 1 == len(found["items"])
+
+
+@pytest.mark.parametrize("path", WAYS)
+def test_a_state_of_another_instance_than_the_confirmed_one_is_not_shown(
+    name: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SERVE5: the cache has changed hands between the answer of the reflector and the read."""
+
+    async def confirmed(self: Consistency, _: object) -> Confirmed:
+        return Confirmed(self._cache.instance + 1, 0, "1", "get")
+
+    monkeypatch.setattr(Consistency, "_confirmed", confirmed)
+    with scene(name, "strict") as on:
+        status, _, found = on.get(path)
+        assert (503, True) == (status, "changed since" in found["message"])
+    with scene(name, "bounded") as on:
+        status, headers, _ = on.get(path)
+        assert (200, True) == (status, "not confirmed" in headers["Warning"])
+
+
+def test_a_watch_does_not_begin_with_another_state_than_it_was_allowed_to(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SERVE5: the reader moves to another instance after the head was made."""
+    calls = list[int]()
+
+    def headers(_: Currency, root: _hot.Root) -> bytes:
+        calls.append(root.generation)
+        if len(calls) > 1:
+            raise failures.stale("the cache has changed hands", 1)
+        return b""
+
+    monkeypatch.setattr(Currency, "headers", headers)
+    with scene(name, "strict") as on:
+        status, _, found = on.get("?watch=1")
+        assert (200, "ERROR", 503) == (status, found["type"], found["object"]["code"])
+
+
+def test_a_question_is_asked_again_until_this_process_shows_the_answer(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may move to the next instance later than the reflector, or earlier."""
+    with scene(name, "strict") as on:
+        real, wrong = asking.parse, [1, 2]
+
+        def parse(data: bytes, resource: str) -> Confirmed:
+            found = real(data, resource)
+            if wrong:
+                wrong.pop()
+                return Confirmed(found.instance + 1, found.generation, found.version, found.way)
+            return found
+
+        monkeypatch.setattr(asking, "parse", parse)
+        assert 200 == on.get("/first")[0]
+        assert not wrong
 
 
 def test_cached_asks_nobody(name: str) -> None:

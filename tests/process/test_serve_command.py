@@ -340,3 +340,43 @@ def test_a_silent_passed_on_request_does_not_keep_a_server(
                 assert running.end() == 0
             connection.close()
             assert "Traceback" not in running.log.read_text()
+
+
+def answers_as(uid: int, port: int, paths: list[str]) -> list[int]:
+    """The statuses that a process of this user gets. It may not read Python's files any more."""
+    reader, sender = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setuid(uid)
+            for path in paths:
+                with socket.socket() as sock:
+                    sock.settimeout(PATIENCE)
+                    sock.connect(("127.0.0.1", port))
+                    sock.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                    os.write(sender, sock.recv(12)[9:] + b" ")
+            os._exit(0)
+        finally:
+            os._exit(1)
+    os.close(sender)
+    with open(reader, encoding="ascii") as pipe:
+        found = [int(code) for code in pipe.read().split()]
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, found
+    return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as other users")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+@pytest.mark.parametrize(("flags", "status"), [((), 403), (("--open-to-all",), 200)])
+def test_by_default_only_users_that_may_read_the_cache_are_answered(
+    tmp_path: Path, flags: tuple[str, ...], status: int
+) -> None:
+    """A listener on an address would give a cache of mode 0600 to every user of the machine."""
+    paths = [LIST, f"{LIST}/p-0001", f"{LIST}?watch=1&timeoutSeconds=1", "/api"]
+    with (
+        cache() as (name, _),
+        command(tmp_path, "--cache", name, "--listen", "127.0.0.1:0", *flags) as running,
+    ):
+        port = int(running.where().rpartition(":")[2])
+        assert answers_as(0, port, [*paths, "/livez"]) == [200] * 5
+        assert answers_as(65534, port, [*paths, "/livez"]) == [status] * 4 + [200]

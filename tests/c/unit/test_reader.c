@@ -371,6 +371,34 @@ static void test_any_bytes_are_survived(void)
     CHECK(loaded > 0);
 }
 
+static struct test_team team;
+static uint64_t risen;
+
+/* Raises the word to values of its own, each of which it must find there afterwards. */
+static void *raise_word(void *argument)
+{
+    const uint64_t *offset = argument;
+
+    pthread_barrier_wait(&team.start);
+    for (uint64_t i = 1; i <= 200000; i++) {
+        const uint64_t value = i * 4 + *offset;
+        shmc_rise(&risen, value);
+        CHECK(shmc_risen(&risen) >= value); /* PIN9 */
+    }
+    return NULL;
+}
+
+/* A thread that pins an older root must not lower what a younger one has found. */
+static void test_a_span_only_rises_whichever_threads_pin(void)
+{
+    uint64_t offsets[4] = {0, 1, 2, 3};
+    void *arguments[4] = {&offsets[0], &offsets[1], &offsets[2], &offsets[3]};
+
+    test_team_start(&team, 4, raise_word, arguments);
+    test_team_join(&team);
+    CHECK_EQUAL(800003, shmc_risen(&risen));
+}
+
 int main(void)
 {
     test_start("test_reader");
@@ -384,6 +412,7 @@ int main(void)
     test_impossible_roots_are_refused();
     test_span_never_exceeds_the_map();
     test_checked_words_are_not_believed_again();
+    test_a_span_only_rises_whichever_threads_pin();
     test_tool_reads_without_a_seat();
     test_foreign_headers_are_refused();
     fake_detach(reader);

@@ -3,7 +3,8 @@
 BODY1  a body holds at most `room` bytes at a time, which its owner gives it: a few while nobody has
     asked for the body, all of it once a request takes it.
 BODY2  framing that two readers could read differently is refused: bare CR or LF, a chunk that is
-    longer than its size, a trailer that is not a header.
+    longer than its size, blanks in a chunk's extension, a trailer that is not a header or is one
+    that says where a message ends, or for whom it is.
 BODY3  the bytes are kept in one buffer, however small the chunks are that bring them.
 """
 
@@ -14,7 +15,9 @@ import re
 from shmcache.serve.http import heads
 from shmcache.serve.http.heads import BadRequest
 
-_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}+)(?:[ \t]*+;[\t\x20-\x7e]*+)?")
+_EXTENSION = rb';%b(?:=(?:%b|"[\t\x20\x21\x23-\x5b\x5d-\x7e]*+"))?+' % (heads.TOKEN, heads.TOKEN)
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}+)(?:%b)*+" % _EXTENSION)
+_FRAMING = re.compile(rb"(?:content-length|transfer-encoding|host):", re.IGNORECASE)
 LINE_MAX = 256
 _TRAILERS_MAX = 4096
 STEPS = 256
@@ -104,7 +107,7 @@ class Body:
         self._trailers += len(line) + 2
         if self._trailers > _TRAILERS_MAX:
             raise BadRequest(431, "trailers are too long")
-        if not heads.is_field(line):
+        if not heads.is_field(line) or _FRAMING.match(line):
             raise BadRequest(400, "a malformed trailer")
 
 

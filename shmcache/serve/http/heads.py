@@ -17,10 +17,10 @@ from collections.abc import Mapping
 
 END = b"\r\n\r\n"
 _LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}+) ([\x21-\x7e]++) HTTP/1\.([01])")
-_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
-_NAME = re.compile(_TOKEN)
-_FIELD = re.compile(rb"(%b):[ \t]*+([\t\x20-\x7e\x80-\xff]*+)\r\n" % _TOKEN)
-_FIELDS = re.compile(rb"(?:%b:[\t\x20-\x7e\x80-\xff]*+\r\n)*+" % _TOKEN)
+TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
+_NAME = re.compile(TOKEN)
+_FIELD = re.compile(rb"(%b):[ \t]*+([\t\x20-\x7e\x80-\xff]*+)\r\n" % TOKEN)
+_FIELDS = re.compile(rb"(?:%b:[\t\x20-\x7e\x80-\xff]*+\r\n)*+" % TOKEN)
 _DIGITS = re.compile(r"[0-9]{1,15}")
 _KEPT = 512
 _KEPT_BYTES = 2048

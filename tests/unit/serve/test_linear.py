@@ -124,7 +124,7 @@ PARSERS: dict[str, Parser] = {
         HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + many(b"2\r\nab\r\n", n), 9
     ),
     "one chunk": lambda n: body(b"%x\r\n" % n + b"a" * n + b"\r\n0\r\n\r\n"),
-    "chunk extensions": lambda n: body(many(b'1 ; a="b" ; c\r\na\r\n', n) + b"0\r\n\r\n"),
+    "chunk extensions": lambda n: body(many(b'1;a="b";c\r\na\r\n', n) + b"0\r\n\r\n"),
     "a chunk extension of blanks": lambda n: body(b"1" + b" " * n + b"\0\r\n"),
     "trailers": lambda n: body(b"0\r\n" + many(b"A: b\r\n", n) + b"\r\n"),
     "a trailer of blanks": lambda n: body(b"0\r\nA:" + b" " * n + b"\0\r\n\r\n"),

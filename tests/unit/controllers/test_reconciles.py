@@ -452,6 +452,38 @@ def test_an_interpreter_ends_with_a_controller_running(lab: Lab, prelude: str, s
 # ---- starts --------------------------------------------------------------------------------------
 
 
+def test_a_controller_of_more_objects_than_a_lane_has_tickets_reconciles_each_once(
+    lab: Lab, script: Script
+) -> None:
+    """65,536 were the limit, and beyond it nothing was reconciled. Keys that wait for later take
+    nothing from the others, and the first reconciles overlap with the content that still comes."""
+    count, overlapped = 70_000, list[bool]()
+    names = [f"w{number:05}" for number in range(count)]
+    with lab.writer.batch():
+        for name in names:
+            lab.writer.put("pods", f"prod/{name}", {"metadata": {"name": name}}, "2")
+    begun = threading.Event()
+
+    def predicate(event: SourceEvent) -> bool:
+        if event.key == f"prod/{names[1000]}" and not overlapped:
+            overlapped.append(begun.wait(PATIENCE))  # the feeder waits for a reconcile
+        return True
+
+    def reconcile(key: str, _cache: Any) -> Any:
+        begun.set()
+        script.count[key] += 1
+        return shmcache.Requeue(after=600)
+
+    worker = lab.start(reconcile, predicates=[predicate])
+    eventually(lambda: lab.numbers(worker).reconciles >= count)
+    assert overlapped == [True]
+    assert set(script.count.values()) == {1}
+    assert len(script.count) == count
+    lab.writer.put("pods", f"prod/{names[-1]}", {"metadata": {"name": names[-1]}}, "3")
+    eventually(lambda: script.count[f"prod/{names[-1]}"] == 2)
+    eventually(lambda: worker.part.queue.stats()["delayed"] == count)
+
+
 @MODES
 def test_a_start_reconciles_everything_and_a_resumed_one_what_changed(
     lab: Lab, script: Script, asynchronous: bool

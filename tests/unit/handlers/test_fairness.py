@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,6 +77,11 @@ def test_a_burst_leaves_the_loop_to_others(
         assert turns >= slices
 
     run(main())
+
+
+def test_g16_the_stated_slice_is_that_of_the_code() -> None:
+    page = Path(__file__).parents[3] / "docs" / "guarantees.md"
+    assert f"hold the loop for {1000 * SLICE_SECONDS:g} ms at a time" in page.read_text()
 
 
 def test_coroutines_that_wake_together_share_one_slice(

@@ -11,13 +11,15 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 import shmcache
 from shmcache import states
+from shmcache.errors import ClosedError
 from shmcache.queue.feeder import Feeder
 from shmcache.reader.cache import Cache
 
@@ -110,6 +112,47 @@ async def _events(cache: Cache, ended: asyncio.Event) -> None:
     await asyncio.wait([task])
 
 
+def _ended_by_close(wait: Callable[[Cache], object]) -> Consumer:
+    """A call that sleeps until the cache is closed."""
+
+    def start(cache: Cache) -> Stop:
+        def run() -> None:
+            with suppress(ClosedError):
+                wait(cache)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+
+        def stop() -> None:
+            cache.close()
+            join(thread)
+
+        return stop
+
+    return start
+
+
+def _durable(cache: Cache) -> None:
+    with TemporaryDirectory() as directory, pods_of(cache).consumer("idle", directory) as consumer:
+        for _ in consumer:
+            pass
+
+
+def _wait_until(cache: Cache) -> None:
+    pods_of(cache).wait_until("prod/never", lambda obj: obj is not None)
+
+
+async def _wait_until_async(cache: Cache, ended: asyncio.Event) -> None:
+    waiting = asyncio.ensure_future(
+        pods_of(cache).wait_until_async("prod/never", lambda obj: obj is not None)
+    )
+    await ended.wait()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    with suppress(asyncio.CancelledError, ClosedError):
+        waiting.result()
+
+
 def _feeder(cache: Cache) -> Stop:
     queue = cache.queue("idle")
     feeder = Feeder(cache, queue, [("pods", lambda event: [event.key])])
@@ -152,6 +195,9 @@ CONSUMERS: dict[str, Consumer] = {
     "foreground": _foreground,
     "coroutine": _on_a_loop(_coroutine_handler),
     "events": _on_a_loop(_events),
+    "durable": _ended_by_close(_durable),
+    "wait-until": _ended_by_close(_wait_until),
+    "wait-until-on-a-loop": _on_a_loop(_wait_until_async),
     "feeder": _feeder,
     "controller": _controller(asynchronous=False),
     "coroutine-controller": _controller(asynchronous=True),

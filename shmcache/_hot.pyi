@@ -489,6 +489,35 @@ class Chunks:
     def unused(self) -> bytes: ...
 
 @final
+class GrpcMessages:
+    def __init__(self, *, max_message: int = 67108864, max_frame: int = 1048576) -> None: ...
+    def feed(self, data: bytes, /) -> tuple[list[bytes], list[tuple[int, int, int, bytes]]]: ...
+    @property
+    def received(self) -> int: ...
+
+@final
+class EtcdAnswers:
+    def __init__(self, prefixes: list[tuple[bytes, str | None]]) -> None: ...
+    def read(
+        self, message: bytes, /
+    ) -> tuple[
+        int,
+        int,
+        int,
+        int,
+        int,
+        bool,
+        bool,
+        int,
+        str,
+        bool,
+        list[Item | tuple[int, bytes, int, int, int, bytes]],
+        bytes,
+        int,
+        int,
+    ]: ...
+
+@final
 class Pretty:
     def __init__(self) -> None: ...
     def feed(self, data: bytes, /) -> bytes: ...

@@ -5,7 +5,7 @@ reflectors are `shmcache run` in processes of their own, and the servers are not
 
     clients    the three clients that could be used: a range of many keys, and a watch of events
     events     a reflector is stopped while N objects of 6 kB change, and then catches up; and the
-               same changes one by one, 200 a second
+               same changes one by one, 30 a second: each is a read on both sides
     list       the first list of keys of 1 kB: CPU until synced, less that of an empty prefix
     workers    W processes that read configuration by key: a cache, or a gRPC watch and a dict each
     leader     the leader of three members is killed: from the moment at which another one leads
@@ -288,7 +288,7 @@ def _cpu(pid: int) -> float:
 
 
 def _events(etcd: EtcdServer, quick: bool) -> list[Row]:
-    count, turns, paced = (400, 2, 100) if quick else (4000, 5, 1000)
+    count, turns, paced = (400, 2, 60) if quick else (4000, 5, 400)
     name = f"bench-{os.getpid()}"
     caught: dict[str, list[float]] = {"etcd": [], "kubernetes": []}
     live: dict[str, list[float]] = {"etcd": [], "kubernetes": []}
@@ -318,11 +318,11 @@ def _events(etcd: EtcdServer, quick: bool) -> list[Row]:
                 before = _cpu(pid)
                 for n in range(paced):
                     version = write(n % 100, -turn * paced - n)
-                    time.sleep(0.005)
+                    time.sleep(0.03)
                 assert pods.wait_for(version, PATIENCE)
                 live[side].append((_cpu(pid) - before) / paced * 1e6)
     rows = []
-    for what, costs in (("catching up", caught), ("one by one, 200 a second", live)):
+    for what, costs in (("catching up", caught), ("one by one, 30 a second", live)):
         ours, theirs = (statistics.median(costs[side][1:]) for side in ("etcd", "kubernetes"))
         rows.append(
             Row(

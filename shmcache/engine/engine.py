@@ -283,13 +283,14 @@ class Engine:
                 kept.standing.go_on(each.state, each.reason, contact, {"": version})
             contents[kept.plan.name] = self._content(kept, "", version)
         content = JointContent(self._writer, contents, version, source.history.text)
+        standings = [kept.standing for kept in group]
         feed = SourceFeed(
             Parts(
                 label=source.what,
                 namespace="",
                 source=source,
                 content=content,
-                standing=JointState(kept.standing for kept in group),
+                standing=standings[0] if len(standings) == 1 else JointState(standings),
                 pace=self._pace,
                 gate=self._gate,
                 claim=lambda _: None,  # ClusterHistory proves what a claim would
@@ -311,6 +312,9 @@ class Engine:
     def _tell_joint(
         self, group: list[RunningPlan], content: JointContent, counters: Counters, at: float
     ) -> None:
+        if len(group) == 1:
+            self._tell(group[0], counters, at)
+            return
         for number, kept in enumerate(group):
             counts = content.take_counts(kept.plan.name)
             self._tell(kept, share_of(counters, counts, first=number == 0), at)

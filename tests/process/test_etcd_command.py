@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from etcds import WIDGETS, server, widget
@@ -38,6 +41,31 @@ def test_validate_reads_one_key_of_each_prefix(etcd: EtcdServer) -> None:
 
     assert (found.returncode, found.stderr) == (0, "")
     assert f"{WIDGETS} at revision {revision}" in found.stdout
+
+
+def test_the_extra_has_every_package_that_is_needed(etcd: EtcdServer) -> None:
+    """`pip install 'shmcache[etcd]'` alone: the packages of other extras are missing."""
+    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    extras = pyproject["project"]["optional-dependencies"]
+    names = {re.split(r"[^\w-]", each)[0] for part in extras.values() for each in part}
+    ours = {re.split(r"[^\w-]", each)[0] for each in extras["etcd"]}
+    modules = [{"PyYAML": "yaml"}.get(name, name) for name in sorted(names - ours - {"shmcache"})]
+    code = (
+        "import sys\n"
+        f"sys.modules |= dict.fromkeys({[name.replace('-', '_') for name in modules]})\n"
+        "from shmcache.__main__ import main\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, "run", "--etcd", etcd.endpoints, f"w={WIDGETS}", "--validate"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "yaml" in modules
+    assert "urllib3" not in modules
 
 
 def test_validate_says_that_nobody_listens() -> None:

@@ -262,6 +262,20 @@ PyObject *shmc_item_new(struct shmc_items *items, PyObject *type,
     return item;
 }
 
+PyObject *shmc_item_of(PyObject *type, PyObject *key, PyObject *version, PyObject *kind,
+                       PyObject *raw)
+{
+    PyObject *const fields[FIELDS] = {type, key, version, Py_None, kind, Py_None, raw};
+    PyObject *item = item_type->tp_alloc(item_type, FIELDS);
+
+    if (item == NULL)
+        return NULL;
+    for (int i = 0; i < FIELDS; i++)
+        PyTuple_SET_ITEM(item, i, Py_NewRef(fields[i]));
+    PyObject_GC_UnTrack(item);
+    return item;
+}
+
 int shmc_list_add(PyObject *list, PyObject *item)
 {
     if (item == NULL)

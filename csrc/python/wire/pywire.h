@@ -5,6 +5,8 @@
  *   pyframes.c    Frames: the lines of a watch
  *   pylistscan.c     ItemScanner: the items of a list while it streams
  *   pychunks.c    Chunks: HTTP's chunked framing
+ *   pygrpc.c      GrpcMessages: the messages of a gRPC call
+ *   pyetcd.c      EtcdAnswers: the events of etcd's watch
  *   pypretty.c    Pretty: the layout for people
  *   pyapply.c     items into a resource
  *
@@ -57,6 +59,9 @@ PyObject *shmc_familiar_text(struct shmc_familiar *familiar, const struct shmc_p
  * are None. */
 PyObject *shmc_item_new(struct shmc_items *items, PyObject *type,
                         const struct shmc_identity *identity, PyObject *raw);
+/* An item of these fields, to which new references are made; its uid and api_version are None. */
+PyObject *shmc_item_of(PyObject *type, PyObject *key, PyObject *version, PyObject *kind,
+                       PyObject *raw);
 /* A member that is put in front of objects that lack it: "kind":"Pod", */
 struct shmc_front {
     char text[300];
@@ -72,7 +77,7 @@ PyObject *shmc_fronts_put(const struct shmc_front *kind, const struct shmc_front
 int shmc_list_add(PyObject *list, PyObject *item);
 
 extern PyTypeObject shmc_pyframes_type, shmc_pyitems_type, shmc_pychunks_type,
-    shmc_pypretty_type;
+    shmc_pypretty_type, shmc_pygrpc_type, shmc_pyetcd_type;
 int shmc_pyparse_init(PyObject *module);
 
 #endif

@@ -294,7 +294,9 @@ int shmc_pyparse_init(PyObject *module)
     if (PyModule_AddType(module, &shmc_pyframes_type) < 0 ||
         PyModule_AddType(module, &shmc_pyitems_type) < 0 ||
         PyModule_AddType(module, &shmc_pychunks_type) < 0 ||
-        PyModule_AddType(module, &shmc_pypretty_type) < 0)
+        PyModule_AddType(module, &shmc_pypretty_type) < 0 ||
+        PyModule_AddType(module, &shmc_pygrpc_type) < 0 ||
+        PyModule_AddType(module, &shmc_pyetcd_type) < 0)
         return -1;
     return PyModule_AddFunctions(module, methods);
 }

@@ -6,6 +6,7 @@ files count from the next connection on.
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -65,6 +66,20 @@ class EtcdAccess:
         if not self.password_file:
             return self.password
         return _read(self.password_file).decode().strip()
+
+    def tls(self) -> ssl.SSLContext | None:
+        """TLS of a new connection without gRPC; None without TLS. SourceError."""
+        if not self.is_secure:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file or None)
+            if self.cert_file:
+                context.load_cert_chain(self.cert_file, self.key_file)
+        except OSError as error:  # SSLError, too
+            files = ", ".join(filter(None, (self.ca_file, self.cert_file, self.key_file)))
+            raise SourceError(f"{files}: {error}") from error
+        context.set_alpn_protocols(["h2"])
+        return context
 
     def credentials(self) -> grpc.ChannelCredentials | None:
         """TLS of a new channel; None without TLS. SourceError."""

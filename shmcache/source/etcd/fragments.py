@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shmcache.source.etcd.answers import WatchAnswer, revision_of
 from shmcache.source.etcd.failures import expired
 
 HELD_BYTES = 256 << 20
@@ -21,33 +22,39 @@ class Fragments:
     def __init__(self, what: str) -> None:
         self._what = what
         self._held: list[Any] = []
+        self._revision = 0
         self._size = 0
 
     def __bool__(self) -> bool:
         """Whether a revision has begun, and not ended."""
-        return bool(self._held)
+        return self._revision != 0
 
-    def whole(self, answer: Any) -> list[Any]:
-        """The events of revisions that this answer completes. A 410 if one is too large."""
-        came = list(answer.events)
-        if not came:
-            return []
+    def whole(self, answer: WatchAnswer, size: int) -> tuple[list[Any], int]:
+        """The events of revisions that this answer completes, and up to which revision that is.
+
+        0: it completes none. `size`: its bytes. A 410 if one revision is too large.
+        """
+        came, last = answer.events, answer.last_revision
+        if not last:
+            return [], 0
         if not answer.fragment:
-            return self._take(came)
-        last, cut = came[-1].kv.mod_revision, len(came)
-        while cut and came[cut - 1].kv.mod_revision == last:
+            return self._take(came), last
+        cut = len(came)
+        while cut and revision_of(came[cut - 1]) == last:
             cut -= 1
-        goes_on = not cut and self._held and self._held[-1].kv.mod_revision == last
+        goes_on = not cut and self._revision == last
         ready = [] if goes_on else self._take(came[:cut])
         self._held += came[cut:]
-        self._size += answer.ByteSize()
+        self._revision = last
+        self._size += size
         if self._size > HELD_BYTES:
             raise expired(
                 f"{self._what}: revision {last} changes more than {HELD_BYTES >> 20} MiB at once; "
                 "its objects are listed"
             )
-        return ready
+        return ready, 0 if goes_on else last - 1
 
     def _take(self, more: list[Any]) -> list[Any]:
-        found, self._held, self._size = self._held + more, [], 0
+        found = self._held + more if self._held else more
+        self._held, self._revision, self._size = [], 0, 0
         return found

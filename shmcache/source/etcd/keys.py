@@ -63,6 +63,11 @@ class KeyPattern:
         object.__setattr__(self, "_shape", re.compile(shape, re.DOTALL) if names else None)
 
     @property
+    def is_prefix(self) -> bool:
+        """Whether the rest of each key is the key."""
+        return self._shape is None
+
+    @property
     def end(self) -> bytes:
         """The range_end of its prefix."""
         return end_of(self.prefix)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from shmcache.protocol.items import LISTED, REFUSED, Item
+from shmcache.source.etcd.answers import WatchEvent
 from shmcache.source.etcd.keys import EtcdResource
 from shmcache.source.etcd.messages import DELETE
 from shmcache.source.etcd.values import RefusedValue, object_text
@@ -30,22 +31,34 @@ class Objects:
         found = (self._item(LISTED, resource, kv) for kv in kvs)
         return [item for item in found if item is not None and item.type != "DELETED"]
 
+    def prefixes(self) -> list[tuple[bytes, str | None]]:
+        """Of EtcdAnswers: where it makes the items of plain objects itself."""
+        return [
+            (each.pattern.prefix, each.name if self._is_plain(each) else None)
+            for each in self._longest
+        ]
+
+    def _is_plain(self, resource: EtcdResource) -> bool:
+        plain = resource.pattern.is_prefix and resource.value == "object"
+        return plain and not resource.revisions and self._matches is None
+
     def changed(self, events: Iterable[Any]) -> list[Item]:
-        """Of a watch, in their order."""
-        items = []
+        """Of a watch, in their order: items, and what becomes one here."""
+        items: list[Item] = []
         for event in events:
-            kv = event.kv
-            resource = self._resource_of(kv.key)
-            if resource is None:
-                continue
-            if event.type == DELETE:
-                item = self._deleted(resource, kv)
-            else:
-                created = kv.create_revision == kv.mod_revision
-                item = self._item("ADDED" if created else "MODIFIED", resource, kv)
+            item = event if type(event) is Item else self._changed(WatchEvent._make(event))
             if item is not None:
                 items.append(item)
         return items
+
+    def _changed(self, event: WatchEvent) -> Item | None:
+        resource = self._resource_of(event.key)
+        if resource is None:
+            return None
+        if event.type == DELETE:
+            return self._deleted(resource, event)
+        created = event.create_revision == event.mod_revision
+        return self._item("ADDED" if created else "MODIFIED", resource, event)
 
     def _resource_of(self, raw: bytes) -> EtcdResource | None:
         for resource in self._longest:

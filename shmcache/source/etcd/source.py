@@ -23,9 +23,9 @@ from __future__ import annotations
 import base64
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from shmcache.protocol.items import Item, ListMeta
@@ -34,13 +34,15 @@ from shmcache.protocol.status import ServerStatus
 from shmcache.protocol.versions import is_version
 from shmcache.source.base import FailureKind, SourceFailed, SourceFailure
 from shmcache.source.etcd import messages
-from shmcache.source.etcd.connection import PATIENCE, SMALL_PATIENCE, EtcdConnection, EtcdStream
-from shmcache.source.etcd.failures import expired, failed
+from shmcache.source.etcd.answers import WatchAnswer
+from shmcache.source.etcd.connection import PATIENCE, SMALL_PATIENCE, EtcdConnection
+from shmcache.source.etcd.failures import expired
 from shmcache.source.etcd.fragments import Fragments
 from shmcache.source.etcd.history import ClusterHistory
 from shmcache.source.etcd.keys import EtcdResource, covering
 from shmcache.source.etcd.objects import Objects
-from shmcache.source.failures import garbage
+from shmcache.source.etcd.watching import WatchStream
+from shmcache.source.failures import cancelled, garbage
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +53,6 @@ PROGRESS_SECONDS = 15.0
 PAGE_BYTES = 4 << 20
 """A page is made for about so many bytes of values."""
 PAGE_KEYS = 2000
-REQUIRE_LEADER = (("hasleader", "true"),)
 
 
 class EtcdPage:
@@ -87,12 +88,13 @@ class EtcdSource:
         self._limit = PAGE_KEYS
         self._cancelled = False
         self._calls: set[Any] = set()
-        self._watching: EtcdStream | None = None
+        self._watching: WatchStream | None = None
         self._lock = threading.Lock()
         self.history = history or ClusterHistory()
         self.last: tuple[bytes, int] | None = None
         """The last change that we know: its key, and the mod_revision, 0 of a deleted key."""
         self.behind = False
+        self._early: list[tuple[WatchAnswer, int]] = []
 
     @property
     def what(self) -> str:
@@ -200,9 +202,7 @@ class EtcdSource:
             raise SourceFailed(SourceFailure(FailureKind.HTTP, status.message, status))
         self.behind = False
         version = int(options.resource_version)
-        talk = _Talk(self._create(version), self._progress, silence)
-        stream = self._connection.stream(messages.WATCH, talk.requests(), REQUIRE_LEADER)
-        talk.stream = stream
+        stream = WatchStream(self._connection, self.what, self._objects.prefixes())
         with self._lock:
             self._calls.add(stream)
             self._watching = stream
@@ -210,38 +210,28 @@ class EtcdSource:
         if cancel:
             stream.cancel()
         try:
-            answers = self._answers(stream, talk)
+            answers = self._answers(stream, version, silence)
             self._created(answers, stream, version)
-            ordered = progress_is_ordered(stream.member.version)
-            yield self._events(answers, version, progress_moves=ordered)
+            yield self._events(
+                answers, version, progress_moves=progress_is_ordered(stream.member.version)
+            )
         finally:
-            talk.end()
-            stream.cancel()
+            stream.close()
             with self._lock:
                 self._calls.discard(stream)
                 self._watching = None
 
-    def _answers(self, stream: EtcdStream, talk: _Talk) -> Iterator[Any]:
+    def _answers(
+        self, stream: WatchStream, version: int, silence: float
+    ) -> Iterator[list[tuple[WatchAnswer, int]]]:
         """The member's answers until the watch ends, which is always a SourceFailed."""
         try:
-            for answer in stream:
-                talk.heard()
-                self._refuse_cancelled(answer)
-                yield answer
+            stream.open(self._create(version))
+            yield from stream.answers(progress=self._progress, silence=silence)
         except SourceFailed as error:
-            failure = error.failure
-            if failure.kind is FailureKind.CANCELLED and not self._cancelled:
-                stream.leave()
-                kind = FailureKind.SILENT if talk.silent else FailureKind.ENDED
-                why = "no answer" if talk.silent else "the member ended the watch"
-                raise SourceFailed(SourceFailure(kind, f"{self.what}: {why}")) from error
-            if failure.kind is FailureKind.ENDED:  # it lost its leader
-                stream.leave()
-            if failure.code == 401:
-                stream.forget()
+            if self._cancelled:
+                raise cancelled(self.what) from error
             raise
-        stream.leave()
-        raise SourceFailed(SourceFailure(FailureKind.ENDED, f"{self.what}: the watch ended"))
 
     def _create(self, version: int) -> Any:
         key, end = covering([resource.pattern for resource in self._resources])
@@ -255,13 +245,21 @@ class EtcdSource:
             )
         )
 
-    def _created(self, answers: Iterator[Any], stream: EtcdStream, version: int) -> None:
-        """The member's acceptance. A watch from the future would be silent for ever (ETCDSRC3)."""
-        answer = next(answers)
-        if not self._connection.is_ours(stream.member, answer.header):
+    def _created(
+        self,
+        answers: Iterator[list[tuple[WatchAnswer, int]]],
+        stream: WatchStream,
+        version: int,
+    ) -> None:
+        """The member's acceptance. A watch from the future would be silent for ever (ETCDSRC3).
+
+        It is an answer of its own: events come only behind it, in a later revision of the watch.
+        """
+        answer = self._first(answers)
+        if not self._connection.is_ours(stream.member, answer):
             why = f"{self.what}: {stream.member.endpoint} belongs to another cluster now"
             raise SourceFailed(SourceFailure(FailureKind.ENDED, why))
-        self.history.check_member(answer.header, self.what)
+        self.history.check_member(answer, self.what)
         header = self._consistent(PROBE_SILENCE)
         self.history.check(header, self.what)
         if header.revision < version:
@@ -286,37 +284,46 @@ class EtcdSource:
                 f"was {known}: a snapshot was restored"
             )
 
-    def _refuse_cancelled(self, answer: Any) -> None:
-        if not answer.canceled:
-            return
-        if answer.compact_revision:
-            raise expired(
-                f"{self.what}: required revision has been compacted; revisions before "
-                f"{answer.compact_revision} are gone"
-            )
-        raise failed(answer.cancel_reason or "the watch was cancelled", self.what)
+    def _first(self, answers: Iterator[list[tuple[WatchAnswer, int]]]) -> WatchAnswer:
+        """The first answer; what one read brought with it is kept for _events()."""
+        self._early = next(answers)
+        return self._early.pop(0)[0]
 
     def _events(
-        self, answers: Iterator[Any], version: int, *, progress_moves: bool
+        self,
+        answers: Iterator[list[tuple[WatchAnswer, int]]],
+        version: int,
+        *,
+        progress_moves: bool,
     ) -> Iterator[list[Item]]:
-        """Whole revisions (ETCDSRC1); bookmarks where nothing of ours changed."""
+        """Whole revisions (ETCDSRC1), those of one read together; bookmarks for the rest."""
         fragments = Fragments(self.what)
-        for answer in answers:
-            events = fragments.whole(answer)
-            revision = answer.header.revision
-            if events:
-                version = max(version, events[-1].kv.mod_revision)
-                gone = events[-1].type == messages.DELETE
-                self.last = events[-1].kv.key, 0 if gone else events[-1].kv.mod_revision
-                self.behind = revision > version
-                yield self._objects.changed(events) or [_bookmark(version)]
-            elif fragments:
-                yield []
-            else:
-                if progress_moves or answer.watch_id >= 0:
-                    version = max(version, revision)
-                self.behind = False
-                yield [_bookmark(version)]
+        early, self._early = self._early, []
+        for found in chain([early] if early else [], answers):
+            items: list[Item] = []
+            stored = version
+            for answer, size in found:
+                events, upto = fragments.whole(answer, size)
+                if events:
+                    items += self._objects.changed(events)
+                if upto:
+                    version = max(version, upto)
+                    self._know(answer)
+                elif not fragments and (progress_moves or answer.watch_id >= 0):
+                    version = max(version, answer.revision)
+                self.behind = answer.last_revision > 0 and answer.revision > version
+            behind = not items or int(items[-1].version or 0) < version
+            if behind and (version > stored or not fragments):
+                items.append(_bookmark(version))
+            yield items
+
+    def _know(self, answer: WatchAnswer) -> None:
+        """The last change; unknown where a revision has come in part."""
+        if answer.fragment:
+            self.last = None
+        else:
+            gone = answer.last_type == messages.DELETE
+            self.last = answer.last_key, 0 if gone else answer.last_revision
 
     # ---- end -------------------------------------------------------------------------------------
 
@@ -333,46 +340,10 @@ class EtcdSource:
         with self._lock:
             stream = self._watching
         if stream is not None:
-            stream.cancel()
+            stream.interrupt()
 
     def close(self) -> None:
         """Nothing is kept between requests but the connection, which others use, too."""
-
-
-class _Talk:
-    """Our side of a watch's stream: its requests, and whether the member is still there.
-
-    gRPC takes the requests from a thread of its own, which also is the clock of the silence.
-    """
-
-    def __init__(self, create: Any, interval: float, silence: float) -> None:
-        self._create = create
-        self._interval = min(interval, silence / 4)
-        self._silence = silence
-        self._ended = threading.Event()
-        self._heard = time.monotonic()
-        self.stream: EtcdStream | None = None
-        self.silent = False
-
-    def heard(self) -> None:
-        """Something came."""
-        self._heard = time.monotonic()
-
-    def end(self) -> None:
-        """No further requests."""
-        self._ended.set()
-
-    def requests(self) -> Iterator[Any]:
-        """The watch, and then progress requests until end()."""
-        yield self._create
-        progress = messages.WatchRequest(progress_request=messages.WatchProgressRequest())
-        while not self._ended.wait(self._interval):
-            if time.monotonic() - self._heard > self._silence:
-                self.silent = True
-                if self.stream is not None:
-                    self.stream.cancel()
-                return
-            yield progress
 
 
 def progress_is_ordered(version: str) -> bool:

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from shmcache._hot import EtcdAnswers
 from shmcache.etcd.errors import EtcdError
 from shmcache.etcd.operations import Operations
 from shmcache.protocol.options import ListOptions
 from shmcache.source.base import FailureKind, SourceFailed
 from shmcache.source.etcd import fragments, messages
 from shmcache.source.etcd.access import EtcdAccess
+from shmcache.source.etcd.answers import WatchAnswer, revision_of
 from shmcache.source.etcd.connection import EtcdConnection
 from shmcache.source.etcd.fragments import Fragments
 from shmcache.source.etcd.keys import EtcdResource, KeyPattern
 from shmcache.source.etcd.source import EtcdSource
 
 Answer = messages.WATCH.response
+READER = EtcdAnswers([(b"/a/", None)])
 
 
-def answer(*revisions: int, fragment: bool = False) -> Any:
+def answer(*revisions: int, fragment: bool = False) -> WatchAnswer:
     events = [{"kv": {"key": b"/a/x", "mod_revision": revision}} for revision in revisions]
-    return Answer(events=events, fragment=fragment)
+    message = Answer(events=events, fragment=fragment).SerializeToString()
+    return WatchAnswer._make(READER.read(message))
 
 
-def revisions(parts: Fragments, *answers: Any) -> list[list[int]]:
-    return [[event.kv.mod_revision for event in parts.whole(one)] for one in answers]
+def revisions(parts: Fragments, *answers: WatchAnswer) -> list[tuple[list[int], int]]:
+    found = [parts.whole(one, 1) for one in answers]
+    return [([revision_of(event) for event in events], upto) for events, upto in found]
 
 
 def test_a_revision_leaves_when_its_last_event_has_come() -> None:
@@ -40,7 +43,9 @@ def test_a_revision_leaves_when_its_last_event_has_come() -> None:
         answer(5, 6),
         answer(7),
     )
-    assert found == [[3], [], [], [4, 4, 4, 4], [5, 5, 6], [7]]
+    assert found == [
+        ([3], 3), ([], 0), ([], 0), ([4, 4, 4, 4], 4), ([5, 5, 6], 6), ([7], 7),
+    ]  # fmt: skip
     assert not parts
 
 
@@ -48,8 +53,8 @@ def test_parts_of_a_revision_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(fragments, "HELD_BYTES", 10_000)
     parts, one = Fragments("etcd"), answer(*[3] * 50, fragment=True)
     with pytest.raises(SourceFailed, match="its objects are listed") as failed:
-        for _ in range(10_000 // one.ByteSize() + 1):
-            assert parts.whole(one) == []
+        for turn in range(11):
+            assert parts.whole(one, 1000) == ([], 0 if turn else 2)
     assert 410 == failed.value.failure.code
 
 

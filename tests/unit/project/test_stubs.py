@@ -408,6 +408,14 @@ def of_parsers() -> Calls:
     yield "ItemScanner.__init__", None
     yield "ItemScanner.feed", items.feed(b'{"kind":"PodList","items":[' + RAW + b"]}")
     yield "ItemScanner.finish", items.finish()
+    grpc = _hot.GrpcMessages()
+    yield "GrpcMessages.__init__", None
+    wire = b"\0\0\x06\0\0\0\0\0\x01\0\0\0\0\x01x" + b"\0\0\0\x04\0\0\0\0\0"
+    yield "GrpcMessages.feed", grpc.feed(wire)
+    yield "GrpcMessages.received", grpc.received
+    yield "EtcdAnswers.__init__", None
+    event = b"\x5a\x07\x12\x05\x0a\x03/a/"
+    yield "EtcdAnswers.read", _hot.EtcdAnswers([(b"/a/", "a")]).read(event)
     chunks = _hot.Chunks()
     yield "Chunks.__init__", None
     yield "Chunks.feed", chunks.feed(b"1\r\nx\r\n0\r\n\r\nrest")

@@ -32,6 +32,7 @@ COMMANDS = {
     "watch": "show changes to objects as they happen",
     "top": "show resources, freshness, memory, workers and queues, live",
     "inspect": "verify a cache and show everything about it",
+    "verify": "compare a cache with its API server now, and repair what differs",
     "gc": "remove the leftovers of crashed caches; live caches stay",
     "metrics": "print metrics in the Prometheus text format, or serve them",
     "bench": "measure reads, events and memory on this machine",
@@ -42,10 +43,11 @@ EXIT_CODES = """\
 Exit statuses of every command:
 
     0    success; run and serve: ended in order after a signal
-    1    an object or resource was not found, or `inspect` found a fault
+    1    an object or resource was not found, `inspect` found a fault, or `verify` a
+         difference
     2    invalid command line
     66   no cache of that name
-    69   the API server cannot be reached
+    69   the API server cannot be reached, or `verify` could not compare a resource
     70   internal error: please report it
     74   reading or writing a file failed
     75   temporary failure, try again: another process writes the cache, all seats are taken, no

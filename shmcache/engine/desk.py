@@ -5,6 +5,8 @@ confirmer (confirming.py), and writes the answer. Nothing here waits for the API
 
     {"resource": "pods", "key": "prod/web-0", "timeout": 5.0}
     {"instance": "1f...", "generation": 4711, "version": "90210", "way": "get"}
+    {"resource": "pods", "verify": true, "timeout": 60.0}
+    {"feeds": [{"namespace": "", "version": "90210", "objects": 7, "differences": [], "more": 0}]}
     {"error": "the server did not answer: ..."}
 
 Invariants
@@ -72,9 +74,16 @@ class _Client:
 class Desk:
     """Listens from start() to close()."""
 
-    def __init__(self, place: Place, confirmers: Mapping[str, Confirmer]) -> None:
+    def __init__(
+        self,
+        place: Place,
+        confirmers: Mapping[str, Confirmer],
+        verifiers: Mapping[str, Confirmer],
+    ) -> None:
+        """By resource. `verifiers` take questions with "verify" (verifying.py)."""
         self._place = place
         self._confirmers = confirmers
+        self._verifiers = verifiers
         self._selector = selectors.DefaultSelector()
         self._clients: set[_Client] = set()
         self._users: Counter[int] = Counter()
@@ -198,7 +207,8 @@ class Desk:
             self._answer(client, {"error": "the question makes no sense"})
             return
         client.until = time.monotonic() + seconds
-        confirmer = self._confirmers.get(name)
+        verify = wanted.get("verify") is True
+        confirmer = (self._verifiers if verify else self._confirmers).get(name)
         if confirmer is None:
             self._answer(client, {"error": "this reflector does not keep it"})
             return

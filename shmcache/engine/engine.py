@@ -35,6 +35,7 @@ from shmcache.engine.proving import PlanProof
 from shmcache.engine.rate_limit import Pace
 from shmcache.engine.resource_state import ResourceState, versions_of
 from shmcache.engine.transforms import Transforming
+from shmcache.engine.verifying import PlanVerifier
 from shmcache.errors import CacheFull, ShmCacheError
 from shmcache.reflector.backoff import Backoff
 from shmcache.reflector.machine import Reflector, ReflectorSettings
@@ -102,6 +103,10 @@ class RunningPlan:
             writer.set_state(self.plan.name, states.STALED, reason="its reflector has ended")
 
 
+def _feeds_of(kept: RunningPlan) -> list[SourceFeed]:
+    return kept.feeds
+
+
 class Engine:
     """Keeps a writer's resources as their plans say, from start() until stop()."""
 
@@ -145,7 +150,13 @@ class Engine:
             name: PlanProof(one.shown.plan, opener, writer, one.shown)
             for name, one in self._confirmers.items()
         }
-        self._desk = Desk(writer.place, self._confirmers)
+        verifiers = {
+            kept.plan.name: PlanVerifier(
+                self._proofs[kept.plan.name], partial(_feeds_of, kept), self._prover.ask
+            )
+            for kept in self._kept
+        }
+        self._desk = Desk(writer.place, self._confirmers, verifiers)
 
     # ---- its life ----------------------------------------------------------------------------
 
@@ -239,7 +250,7 @@ class Engine:
             kept.plan,
             self._opener,
             self._own.cache,
-            lambda: kept.feeds,
+            partial(_feeds_of, kept),
             partial(self._writer.refused, kept.plan.name),
         )
 

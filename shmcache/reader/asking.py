@@ -53,9 +53,18 @@ _POLL_SECONDS = 0.005
 class Question:
     """The objects that are to be current: a resource, one of its namespaces, or one key."""
 
-    __slots__ = ("key", "namespace", "resource")
+    __slots__ = ("key", "namespace", "resource", "verify")
 
-    def __init__(self, resource: str, key: str | None = None, namespace: str | None = None) -> None:
+    def __init__(
+        self,
+        resource: str,
+        key: str | None = None,
+        namespace: str | None = None,
+        *,
+        verify: bool = False,
+    ) -> None:
+        """`verify`: a comparison with the server instead (verifying.py)."""
+        self.verify = verify
         self.resource = resource
         self.key = key
         self.namespace = namespace
@@ -69,6 +78,8 @@ class Question:
             asked["key"] = self.key
         if self.namespace:
             asked["namespace"] = self.namespace
+        if self.verify:
+            asked["verify"] = True
         return json.dumps(asked).encode() + b"\n"
 
 
@@ -258,6 +269,12 @@ def _check_time(questions: list[Question], deadline: float) -> None:
 # ---- the connection ------------------------------------------------------------------------------
 
 
+def ask(cache: Cache, question: Question, deadline: float, most: int) -> bytes:
+    """The answer to one question, of at most so many bytes. UnconfirmedError."""
+    with _sent(cache, question, deadline) as client:
+        return _answer(client, question, deadline, most)
+
+
 def _sent(cache: Cache, question: Question, deadline: float) -> socket.socket:
     from shmcache.memory import sockets
 
@@ -292,13 +309,15 @@ def _connected(client: socket.socket, path: str, deadline: float) -> bool:
     return True
 
 
-def _answer(client: socket.socket, question: Question, deadline: float) -> bytes:
+def _answer(
+    client: socket.socket, question: Question, deadline: float, most: int = ANSWER_BYTES
+) -> bytes:
     found = b""
     try:
         while not found.endswith(b"\n"):
             client.settimeout(max(deadline - time.monotonic(), 0.001))
             piece = client.recv(ANSWER_BYTES)
-            if not piece or len(found) > ANSWER_BYTES:
+            if not piece or len(found) > most:
                 _ended(question)
             found += piece
     except TimeoutError as error:

@@ -39,7 +39,7 @@ _SCRIPTS = {
     "fish": _FISH,
     "zsh": "autoload -U +X bashcompinit && bashcompinit\n" + _BASH,
 }
-_OF_CACHE = frozenset(("get", "watch", "diff", "blame"))
+_OF_CACHE = frozenset(("get", "watch", "diff", "blame", "verify"))
 """Commands whose words are resources."""
 _NO_FILES = 4
 """kubectl's directive for completions that are not names of files."""

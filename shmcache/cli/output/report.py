@@ -33,7 +33,9 @@ def writer(at: Observed) -> str:
 
 def resources(at: Observed, survey: Survey | None) -> str:
     """A row for each resource."""
-    rows = [["RESOURCE", "STATE", "HEARD", "OBJECTS", "MEMORY", "EVENTS", "ERRORS", "VERSION"]]
+    heads = ["RESOURCE", "STATE", "HEARD", "OBJECTS", "MEMORY", "EVENTS", "ERRORS", "VERSION"]
+    repaired = any(status.counters["repaired"] for status in at.resources.values())
+    rows = [heads + ["REPAIRED"] * repaired]
     for name, status in at.resources.items():
         heard = "-" if status.age is None else ago(status.age).removesuffix(" ago")
         row = survey.resources.get(name) if survey else None
@@ -42,6 +44,7 @@ def resources(at: Observed, survey: Survey | None) -> str:
         events, errors = f"{counts['events']:,}", f"{counts['errors']:,}"
         objects, version = f"{status.objects:,}", status.version or "-"
         rows.append([name, status.state, heard, objects, size(memory), events, errors, version])
+        rows[-1] += [f"{counts['repaired']:,}"] * repaired
     return Grid().lines(rows)
 
 

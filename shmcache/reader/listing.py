@@ -40,6 +40,7 @@ _ONE_OF = frozenset((EQUALS, DOUBLE_EQUALS, IN))
 _FIRST_LOOK, _WIDER = 16, 8  # how many entries of each way are counted at first, and how it grows
 _TRIES = 32  # of a union of index values, on as many roots
 _REMEMBERED = 256  # selections that were compiled, and ways of a resource
+_TERM, _LARGE = 4, 256  # a term counts as so many values; larger selections are not remembered
 _USES = 64  # of a way, until they are compared again
 
 
@@ -47,9 +48,12 @@ class Selection:
     """A compiled selection. `simple`: `where` has a single requirement.
 
     `sift`: the requirements that the core cannot evaluate, for the objects that it lets through.
+    `large`: it takes so much memory that many of them are not kept for later.
     """
 
-    __slots__ = ("fields", "labels", "namespace", "prefix", "shard", "sift", "simple", "where")
+    __slots__ = (
+        "fields", "labels", "large", "namespace", "prefix", "shard", "sift", "simple", "where",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -68,6 +72,8 @@ class Selection:
         self.simple = not shard and sum(len(tests) for _, tests in groups) == 1
         self.where = _where(groups, shard) if groups or shard else None
         self.sift = fields if fields and fields.sifts else None
+        terms = (*(labels.requirements if labels else ()), *(fields.requirements if fields else ()))
+        self.large = sum(_TERM + len(term.values) for term in terms) > _LARGE
 
     @property
     def selects(self) -> bool:
@@ -94,6 +100,8 @@ def selection(
     if found is None:
         check_namespace(namespace)
         found = Selection(namespace, label_selector(labels), field_selector(fields), shard)
+        if found.large:
+            return found
         if len(_compiled) >= _REMEMBERED:
             _compiled.clear()
         _compiled[asked] = found
@@ -338,9 +346,13 @@ def _known(resource: CachedResource, asked: Asked) -> Remembered:
     key = (namespace, _hashable(labels), fields, shard)
     found = ways.get(key)
     if found is None or found.uses <= 0:
+        wanted = selection(*asked)
+        found = Remembered(resource, wanted)
+        if wanted.large:
+            return found
         if len(ways) >= _REMEMBERED:
             ways.clear()
-        found = ways[key] = Remembered(resource, selection(*asked))
+        ways[key] = found
     return found
 
 

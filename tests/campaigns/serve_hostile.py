@@ -34,7 +34,8 @@ def misbehave(port: int, ways: list[str], count: int, seconds: float) -> None:
 
 def memory(ways: list[str], count: int, seconds: float) -> bool:
     """Prints the cost of each way; returns whether it is within the limit."""
-    with hostile.target(pods=10_000) as target, hostile.Others(target.port) as others:
+    flags = [flag for way in ways for flag in hostile.WAYS[way].flags]
+    with hostile.target(*flags, pods=10_000) as target, hostile.Others(target.port) as others:
         cost = hostile.cost(target, ways, count, seconds)
     beyond = cost.peak - cost.idle
     refused = [one for one in others.refused if one.startswith("probe")]
@@ -78,7 +79,8 @@ def main() -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     ways = asked.way or list(hostile.WAYS)
-    groups = [[way] for way in ways] + ([ways] if len(ways) > 1 else [])
+    plain = [way for way in ways if way in hostile.PLAIN]
+    groups = [[way] for way in ways] + ([plain] if len(plain) > 1 else [])
     fine = [memory(group, asked.connections, asked.seconds) for group in groups]
     guarded = [way for way in ways if way in hostile.GUARDED]
     groups = [[way] for way in guarded] + ([guarded] if len(guarded) > 1 else [])

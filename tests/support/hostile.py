@@ -39,6 +39,9 @@ SOCKET = (
     WATCH + b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: http://localhost\r\n\r\n"
 )
+PAGE = b"GET /ui/%b HTTP/1.1\r\nHost: localhost\r\n\r\n"
+CONSISTENT = ("--consistency", "bounded", "--fresh-timeout", "5s")
+"""Without a reflector that confirms anything, each request waits for so long."""
 LONG = b"X-Long: " + b"a" * 60_000 + b"\r\n"
 VALUES = b"%b,%b" % (NUMBER, b",".join(b"%x" % number for number in range(1800)))
 TERMS = b"a!=%b," % NUMBER + b",".join(b"a!=%x" % number for number in range(1150))
@@ -59,6 +62,8 @@ class Way(NamedTuple):
     """Bytes that one connection sends."""
     leaves: bool = False
     """Whether it ends its connection when it has sent them, and comes back."""
+    flags: tuple[str, ...] = ()
+    """Of a server that is open to it, besides the usual ones."""
 
 
 WAYS: dict[str, Way] = {
@@ -126,8 +131,23 @@ WAYS: dict[str, Way] = {
         WATCH.replace(b"watch=1", b"watch=1&fieldSelector=" + FIELDS) + b"\r\n"
     ),
     "pings with the handshake": Way(SOCKET + b"\x89\x84maskabcd" * 6000),
+    "an unread page": Way(PAGE % b"stream"),
+    "a page with many terms": Way(PAGE % (b"stream?labels=" + TERMS)),
+    "a page with a long text": Way(PAGE % (b"stream?q=" + b"a" * 16_000)),
+    "searches with many terms": Way(b"", PAGE % (b"search?q=p&labels=" + TERMS), reads=True),
+    "unread searches": Way(b"", (PAGE % b"search?q=p-") * 20),
+    "unread histories": Way(b"", (PAGE % b"object?resource=pods&key=default/p-0001") * 20),
+    "unread files of the page": Way(b"", (PAGE % b"") * 20),
+    "unread consistent lists": Way(LIST, flags=CONSISTENT),
+    "consistent lists with long heads": Way(LIST[:-2] + LONG + b"\r\n", flags=CONSISTENT),
+    "consistent lists with many terms": Way(
+        LIST.replace(b"pods", b"pods?labelSelector=" + TERMS), flags=CONSISTENT
+    ),
+    "consistent watches": Way(WATCH + b"\r\n", flags=CONSISTENT),
     "half a frame": Way(SOCKET + b"\x82\xfe\xff\xff", b"a" * 4096, most=60 << 10),
 }
+PLAIN = [name for name, way in WAYS.items() if not way.flags]
+"""Ways that one server has at once."""
 GUARDED = [
     "half a head", "half a head of short lines", "malformed heads", "malformed heads of blanks",
     "requests with unread answers", "requests without a token", "long tokens",
@@ -316,7 +336,7 @@ class Target:
             self.port: int = probe.getsockname()[1]
         self.process = psutil.Popen(
             [sys.executable, "-m", "shmcache", "serve", "--cache", self.name,
-             "--listen", f"127.0.0.1:{self.port}", "--log-level", "error", *flags],
+             "--listen", f"127.0.0.1:{self.port}", "--log-level", "error", "--ui", *flags],
             env=environment, stderr=subprocess.PIPE,
         )  # fmt: skip
         self._wait()

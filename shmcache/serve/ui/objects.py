@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from shmcache.errors import Lapped, StaleObjectError
 from shmcache.protocol import framing
 from shmcache.reader import listing
+from shmcache.serve.http.answers import Answer
 from shmcache.serve.http.loop import Loop, Pending
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ async def turn(loop: Loop) -> None:
     await pending
 
 
-async def with_history(server: Server, resource: str, key: str) -> bytes:
+async def with_history(server: Server, resource: str, key: str) -> Answer:
     """The object, and its versions in the window of changes, the oldest first; as JSON."""
     reader, number = server.cache.locate(resource)
     root = reader.root()
@@ -40,7 +41,7 @@ async def with_history(server: Server, resource: str, key: str) -> bytes:
     now = b"null" if found is None else found.json()
     versions = await _versions(server.loop, root, number, key)
     about = framing.encode({"resource": resource, "key": key})
-    return b'%b,"object":%b,"versions":[%b]}\n' % (about[:-1], now, b",".join(versions))
+    return Answer(b'%b,"object":%b,"versions":[%b]}\n' % (about[:-1], now, b",".join(versions)))
 
 
 async def _versions(loop: Loop, root: Root, number: int, key: str) -> list[bytes]:

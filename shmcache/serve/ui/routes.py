@@ -12,6 +12,7 @@ from shmcache.errors import InvalidSelector, StaleObjectError
 from shmcache.protocol import failures
 from shmcache.serve.http.answers import Answer, document
 from shmcache.serve.ui import objects, pages, rights
+from shmcache.serve.ui.turns import Turns
 from shmcache.serve.ui.viewers import Viewer, Viewers
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Interface:
         self._server = server
         self._pages = pages.load()
         self.viewers = Viewers(server)
+        self._turns = Turns(server)
 
     def file(self, request: HttpRequest) -> Answer | None:
         """A file of the page, or the way to it; None for any other path."""
@@ -56,6 +58,9 @@ class Interface:
 
     async def _answer(self, request: HttpRequest, connection: Connection) -> Answer | None:
         server, query = self._server, request.query
+        if len(query.get("labels", "")) > server.limits.selector_bytes:
+            most = server.limits.selector_bytes
+            raise failures.bad_request(f"a selector of more than {most} bytes")
         if request.path == f"{pages.ROOT}/stream":
             if request.method == "HEAD":  # whose answer has no body
                 raise failures.method_not_allowed()
@@ -67,12 +72,14 @@ class Interface:
         if request.path == f"{pages.ROOT}/object":
             resource, key = query.get("resource", ""), query.get("key", "")
             await rights.check(server, request, resource, key)
-            return Answer(await objects.with_history(server, resource, key))
+            return await self._turns.make(
+                connection, lambda: objects.with_history(server, resource, key)
+            )
         if request.path == f"{pages.ROOT}/search":
-            return document(await self._search(request))
+            return document(await self._search(request, connection))
         raise failures.no_page()
 
-    async def _search(self, request: HttpRequest) -> object:
+    async def _search(self, request: HttpRequest, connection: Connection) -> object:
         query = request.query
         seen = await rights.visible(self._server, request)
         wanted = query.get("resource", "")
@@ -81,8 +88,9 @@ class Interface:
             for name in self._server.cache.resources
             if wanted in {"", name} and (seen is None or name in seen)
         ]
-        return await objects.search(
-            self._server, allowed, query.get("q", ""), query.get("labels", "")
+        text, labels = query.get("q", ""), query.get("labels", "")
+        return await self._turns.make(
+            connection, lambda: objects.search(self._server, allowed, text, labels)
         )
 
     def close(self) -> None:

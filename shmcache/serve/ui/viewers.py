@@ -21,6 +21,7 @@ from shmcache.reader.listing import label_selector
 from shmcache.serve.auth.permit import RECHECK_SECONDS, Permit
 from shmcache.serve.auth.threads import Workers
 from shmcache.serve.http.loop import Task
+from shmcache.serve.http.weights import weight_of_selectors
 from shmcache.serve.ui.changes import Changes, LiveChanges
 from shmcache.serve.ui.pictures import Pictures
 from shmcache.serve.ui.rights import prefix, sees_all, visible
@@ -85,6 +86,7 @@ class Viewer:
     ) -> None:
         self.visible = seen
         self.wanted = Filter.read(request.query)
+        request.weight = weight_of_selectors(self.wanted.labels)
         self._viewers = viewers
         self._connection = connection
         self._request = request
@@ -98,6 +100,11 @@ class Viewer:
         connection, server = self._connection, self._viewers.server
         self._request.headers = server.access.proof(self._request.headers)
         connection.forget_headers()
+        try:
+            connection.weigh()
+        except failures.Failure:
+            self._permit.leave()
+            raise
         connection.begin(media=STREAM, headers=HEADERS)
         if not connection.alive:
             self._permit.leave()

@@ -19,6 +19,7 @@ from served import Asked, Stream, pod, serving
 
 import shmcache
 from shmcache.protocol.failures import Failure
+from shmcache.reader import listing
 from shmcache.reader.selectors import FieldSelector, LabelSelector
 from shmcache.serve.auth.access import Access, Tokens
 from shmcache.serve.auth.kept_answers import KeptAnswers, key_of
@@ -27,6 +28,8 @@ from shmcache.serve.http.shares import PART, Shares
 from shmcache.serve.limits import Limits
 from shmcache.serve.read.lists import ENOUGH
 from shmcache.serve.server import Serving
+from shmcache.serve.ui import objects
+from shmcache.serve.ui.routes import Interface
 
 MANY = {"pods": [pod(number, text="x" * 500) for number in range(5000)]}
 HOST = b"Host: localhost\r\n"
@@ -367,3 +370,65 @@ def test_frames_that_wait_for_a_backlog_are_counted() -> None:
 
         asked.serve.call(come)
         assert asked.serve.call(state)[2] == len(pings)
+
+
+def test_large_selections_are_not_kept_for_later() -> None:
+    """Clients choose them, and hundreds are remembered."""
+    small, large = "a=b,c in (d,e)", _filled(lambda n: f"a!={n:x}")
+    assert listing.selection(None, small, None, None) is listing.selection(None, small, None, None)
+    before = len(listing._compiled)
+    for number in range(5):
+        assert listing.selection(None, f"{large},z{number}", None, None).large
+    assert len(listing._compiled) == before
+    with serving(MANY) as asked:
+        pods = asked.cache["pods"]
+        assert len(pods.list(labels=large)) == len(MANY["pods"])
+        assert not pods._ways
+
+
+# ---- the page ------------------------------------------------------------------------------------
+
+
+def test_the_selector_of_an_open_page_is_weighed() -> None:
+    text = _filled(lambda n: f"a!={n:x}")
+    page = b"GET /ui/stream?labels=%b HTTP/1.1\r\n" % text.encode() + HOST + b"\r\n"
+    with serving(MANY) as asked:
+        asked.serve.call(lambda: setattr(asked.serve.server, "page", Interface(asked.serve.server)))
+        with silent(asked, page) as sock:
+            assert sock.recv(12) == b"HTTP/1.1 200"
+            until(lambda: kept(asked) > 500_000)
+        until(lambda: kept(asked) == 0)
+        longer = page.replace(b"labels=", b"labels=" + b"a" * 400 + b",")
+        with silent(asked, longer) as sock:
+            assert sock.recv(12) == b"HTTP/1.1 400"
+
+
+def test_histories_are_made_one_after_another() -> None:
+    """However many ask at once: what is made waits for its client before the next one is begun."""
+    ask = b"GET /ui/object?resource=pods&key=default/p-0001 HTTP/1.1\r\n" + HOST + b"\r\n"
+    most = [0]
+    now = [0]
+    real = objects.with_history
+
+    async def counted(*arguments: Any) -> Any:
+        now[0] += 1
+        most[0] = max(most[0], now[0])
+        try:
+            return await real(*arguments)
+        finally:
+            now[0] -= 1
+
+    with serving(MANY) as asked, contextlib.ExitStack() as stack:
+        server = asked.serve.server
+        asked.serve.call(lambda: setattr(server, "page", Interface(server)))
+        for version in range(200, 250):
+            asked.apply(pod(1, version=version), str(version))
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr(objects, "with_history", counted)
+        socks = [stack.enter_context(silent(asked, ask)) for _ in range(30)]
+        assert [sock.recv(12) for sock in socks] == [b"HTTP/1.1 200"] * 30
+        until(lambda: server.waiting.taken == 0)
+        assert most == [1]
+        gone = [stack.enter_context(silent(asked, ask)) for _ in range(10)]
+        for sock in gone:
+            sock.close()
+        assert asked.get("/ui/object?resource=pods&key=default/p-0001").code == 200

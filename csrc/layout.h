@@ -257,7 +257,8 @@ struct shmc_contact {
     shmc_atomic bytes;
     shmc_atomic refused; /* objects that could not be stored */
     shmc_atomic repaired; /* objects that were wrong, and put right; 0 of writers before it */
-    shmc_atomic reserved[6];
+    shmc_atomic behind_ns; /* monotonic: since when events that exist are not stored; 0 = all are */
+    shmc_atomic reserved[5];
 };
 static_assert(sizeof(struct shmc_contact) == 128, "layout v5");
 static_assert(offsetof(struct shmc_contact, bookmarks) == 32, "layout v5");

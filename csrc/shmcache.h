@@ -252,9 +252,13 @@ enum shmc_status shmc_set_reason(struct shmc_writer *writer, uint32_t resource, 
 
 /* ---- contact.c: what a resource's source did ----------------------------------------------- */
 
-/* contact_ns: when it was last heard (monotonic; 0: unchanged). The rest is added. */
+#define SHMC_CAUGHT_UP 1
+
+/* contact_ns: when it was last heard (monotonic; 0: unchanged). behind_ns: since when events that
+ * exist are not stored (monotonic; 0: unchanged; SHMC_CAUGHT_UP: all are). The rest is added. */
 struct shmc_note {
-    uint64_t contact_ns, lists, watches, events, bookmarks, errors, relists, bytes, refused, repaired;
+    uint64_t contact_ns, lists, watches, events, bookmarks, errors, relists, bytes, refused,
+        repaired, behind_ns;
 };
 /* Visible at once, inside a batch or outside: no generation, and no wake-up. INVALID: no such
  * resource, or a contact in the future. */

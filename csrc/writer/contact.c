@@ -9,7 +9,7 @@
  *   CONTACTBLOCK1  contact_ns is stored with release, after the publication of everything heard
  *       until then; a reader loads it with acquire before it loads latest. So a reader that sees a
  *       contact reads everything received by then: no result is younger than its data.
- *   CONTACTBLOCK2  counters are for display: relaxed, each one independent.
+ *   CONTACTBLOCK2  counters and behind_ns are for display: relaxed, each one independent.
  *
  * Progress: neither side waits.
  */
@@ -50,6 +50,9 @@ enum shmc_status shmc_note(struct shmc_writer *writer, uint32_t resource,
     add(&contact->bytes, note->bytes);
     add(&contact->refused, note->refused);
     add(&contact->repaired, note->repaired);
+    if (note->behind_ns != 0)
+        shmc_store_racy(&contact->behind_ns,
+                        note->behind_ns == SHMC_CAUGHT_UP ? 0 : note->behind_ns);
     if (note->contact_ns > shmc_load_racy(&contact->contact_ns))
         shmc_store_release(&contact->contact_ns, note->contact_ns); /* CONTACTBLOCK1 */
     return SHMC_OK;
@@ -73,6 +76,7 @@ enum shmc_status shmc_contact_load(const struct shmc_span *span, shmc_offset blo
         .bytes = shmc_load_racy(&contact->bytes),
         .refused = shmc_load_racy(&contact->refused),
         .repaired = shmc_load_racy(&contact->repaired),
+        .behind_ns = shmc_load_racy(&contact->behind_ns),
     };
     return SHMC_OK;
 }

@@ -40,6 +40,7 @@ from shmcache.errors import CacheFull, ShmCacheError
 from shmcache.reflector.backoff import Backoff
 from shmcache.reflector.machine import Reflector, ReflectorSettings
 from shmcache.source.base import SourceFailed
+from shmcache.writer.status import CAUGHT_UP
 from shmcache.writer.writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -455,6 +456,7 @@ class Engine:
             bytes=counters.bytes,
             repaired=counters.repairs,
             refused=counters.refused + kept.newly_refused(self._writer),
+            behind_ns=kept.standing.behind_ns or CAUGHT_UP,
         )
         kept.watched(counters.watches)
         if kept.standing.current[0] == states.SYNCED and time.monotonic() >= kept.describe_at:

@@ -139,6 +139,13 @@ class ResourceState:
                 found.behind_since = self._now() if behind else None
                 self._update()
 
+    @property
+    def behind_ns(self) -> int:
+        """Since when a feed is behind the events of its server, at the longest; 0: none is."""
+        with self._lock:
+            since = [each.behind_since for each in self._feeds.values()]
+            return int(min((at for at in since if at is not None), default=0.0) * 1e9)
+
     def exceeded(self, feed: str, reason: str) -> None:
         """The objects do not fit; an empty reason: they fit again."""
         with self._lock:

@@ -1,7 +1,7 @@
 """Whether a cache lives and is ready, in the form that Kubernetes asks for; and its endpoint.
 
     /livez     200 while its writer lives and tends it: one that stands still is to be restarted
-    /readyz    200 once every first list is stored, and as long as nothing is stale
+    /readyz    200 once every first list is stored, as long as nothing is stale or lags
     /healthz   both
     /metrics   see metrics.py
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     """The name of a check, and its failure, or ""."""
 
 _UNWELL = ("stale", "exceeded")
+READY_LAG = 10.0
+"""Seconds that a resource may be behind its server and ready; a burst is over sooner."""
 PATHS = frozenset({"/metrics", "/livez", "/readyz", "/healthz"})
 _TEXT = "text/plain; charset=utf-8"
 
@@ -57,7 +59,11 @@ def _resource(status: Status) -> str:
         return ""  # the server has no such resource, or its writer tells no states
     if not status.synced:
         return f"{status.state}{why}"
-    return f"{status.state} for {status.since:.0f} s{why}" if status.state in _UNWELL else ""
+    if status.state in _UNWELL:
+        return f"{status.state} for {status.since:.0f} s{why}"
+    if status.lag is not None and status.lag > READY_LAG:
+        return f"{status.lag:.0f} s behind the events of the server"
+    return ""
 
 
 class ProbeAnswer:

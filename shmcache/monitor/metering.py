@@ -138,6 +138,8 @@ def _of_resources(to: Families, at: Observed) -> None:
         )
         text = "Since the last word of the server: bytes of a list or watch, or a bookmark."
         to.gauge("shmcache_resource_age_seconds", text).add(status.age, **labels)
+        text = "How long events of the server that are known to exist have not been stored."
+        to.gauge("shmcache_resource_lag_seconds", text).add(status.lag, **labels)
         state = to.gauge("shmcache_resource_state", "1 for the state that the resource is in.")
         for name in states.NAMES:
             state.add(status.state == name, **labels, state=name)

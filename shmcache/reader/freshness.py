@@ -1,11 +1,12 @@
 """How old a resource may be, and waiting until it is what the caller needs.
 
-Three figures that are easily confused:
+Four figures that are easily confused:
 
     version     the resourceVersion of the content that readers see now
     age         how long ago the reflector was last in contact with the server: the end of a list,
                 an event or a bookmark of a watch, or a watch that the server accepted
     since       how long the resource has been in its state
+    lag         how long events of the server that are known to exist have not been stored
 
 A server sends a bookmark about every minute when nothing changes, or accepts a new watch, so an age
 up to a minute and a half is normal. A reader that sees an age reads everything that the reflector
@@ -36,7 +37,8 @@ QUIET_SECONDS = 90.0
 class Status:
     """A resource and its source at one moment. Compare nothing across moments."""
 
-    __slots__ = ("age", "counters", "objects", "reason", "since", "state", "synced", "version")
+    __slots__ = ("age", "counters", "lag", "objects", "reason", "since", "state", "synced",
+                 "version")  # fmt: skip
 
     state: str
     """absent, listing, synced, retrying, stale, exceeded or gone."""
@@ -50,12 +52,16 @@ class Status:
     """The content is everything up to this resourceVersion."""
     age: float | None
     """Seconds since the last contact with the server; None if unknown, or of a snapshot."""
+    lag: float | None
+    """Seconds that the content is known to be behind the events of the server; 0.0 if it is not
+    known to be; None if there is no contact yet, or of a snapshot."""
     objects: int
     counters: dict[str, int]
     """lists, watches, events, bookmarks, errors, relists, bytes, refused, repaired, in all."""
 
     def __init__(self, record: _hot.Record, contact: dict[str, int], *, live: bool) -> None:
         at = contact.pop("contact_ns") or _first_contact(record)
+        behind = contact.pop("behind_ns")
         state = record["state"]
         now = time.monotonic_ns()
         self.state = states.NAMES[state] if state < len(states.NAMES) else f"state {state}"
@@ -64,6 +70,9 @@ class Status:
         self.synced = is_synced(state, record["version"])
         self.version = record["version"]
         self.age = max(0, now - at) / 1e9 if at and live else None
+        self.lag = None
+        if self.age is not None:
+            self.lag = max(0, now - behind) / 1e9 if behind else 0.0
         self.objects = record["count"]
         self.counters = contact
 

@@ -16,10 +16,15 @@ if TYPE_CHECKING:
     from shmcache.writer.handle import Handle
 
 
+CAUGHT_UP = 1
+
+
 class Note(TypedDict, total=False):
-    """The arguments of note(). `contact_ns` is a time.monotonic_ns(), the rest are increments."""
+    """The arguments of note(). Those in _ns are times of monotonic_ns(), the rest increments."""
 
     contact_ns: int
+    behind_ns: int
+    """Since when events that exist are not stored; CAUGHT_UP: all are."""
     lists: int
     watches: int
     events: int

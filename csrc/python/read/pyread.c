@@ -316,10 +316,11 @@ PyObject *shmc_pycontact(shmc_pyroot *root, const struct shmc_pyrecord *loaded)
     if (shmc_pyroot_settle(root, status, "reading a contact block") < 0)
         return NULL;
     return Py_BuildValue(
-        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "contact_ns", (unsigned long long)note.contact_ns,
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "contact_ns", (unsigned long long)note.contact_ns,
         "lists", (unsigned long long)note.lists, "watches", (unsigned long long)note.watches,
         "events", (unsigned long long)note.events, "bookmarks",
         (unsigned long long)note.bookmarks, "errors", (unsigned long long)note.errors, "relists",
         (unsigned long long)note.relists, "bytes", (unsigned long long)note.bytes, "refused",
-        (unsigned long long)note.refused, "repaired", (unsigned long long)note.repaired);
+        (unsigned long long)note.refused, "repaired", (unsigned long long)note.repaired, "behind_ns",
+        (unsigned long long)note.behind_ns);
 }

@@ -151,6 +151,7 @@ def as_json(at: Observed, survey: Survey | None, found: Queues) -> dict[str, Any
                 "synced": status.synced,
                 "version": status.version,
                 "age": status.age,
+                "lag": status.lag,
                 "objects": status.objects,
                 "counters": status.counters,
                 "memory": survey.resources.get(name) if survey else None,

@@ -41,7 +41,13 @@ static void test_figures_add_up_and_no_generation_is_published(void)
     note(&core, pods, (struct shmc_note){.contact_ns = 30, .events = 3, .bytes = 10}); /* late */
     note(&core, pods,
          (struct shmc_note){.watches = 1, .bookmarks = 2, .errors = 4, .relists = 5, .refused = 6});
+    note(&core, pods, (struct shmc_note){.behind_ns = 20});
+    CHECK_EQUAL(20, contact_of(&core, pods).behind_ns);
+    note(&core, pods, (struct shmc_note){.lists = 0}); /* unchanged */
+    CHECK_EQUAL(20, contact_of(&core, pods).behind_ns);
+    note(&core, pods, (struct shmc_note){.behind_ns = SHMC_CAUGHT_UP});
     const struct shmc_note now = contact_of(&core, pods);
+    CHECK_EQUAL(0, now.behind_ns);
     CHECK_EQUAL(40, now.contact_ns);
     CHECK_EQUAL(1, now.lists);
     CHECK_EQUAL(1, now.watches);

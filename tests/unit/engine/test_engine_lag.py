@@ -18,6 +18,7 @@ from shmcache.engine.engine import Engine
 from shmcache.engine.open_source import Opener
 from shmcache.engine.plans import Plan
 from shmcache.engine.resource_state import GRACE, ResourceState
+from shmcache.monitor.metering import Meter
 from shmcache.protocol.options import ListOptions
 from shmcache.source.access import ServerAccess
 from shmcache.source.base import Source
@@ -95,6 +96,34 @@ def test_contact_stays_while_events_wait_to_be_read(name: str) -> None:
 
         source.create(pod("d"))
         eventually(lambda: last < contact(), "it has caught up, and there is no contact")
+
+
+def test_the_lag_lasts_from_the_first_unread_event_until_it_has_caught_up(name: str) -> None:
+    source = FakeSource(ManualClock())
+    with following(name, source) as pods:
+        source.create(pod("a"))
+        eventually(lambda: "prod/a" in pods, "it does not follow")
+        assert pods.status.lag == 0.0
+
+        source.behind = True
+        source.create(pod("b"))
+        eventually(lambda: (pods.status.lag or 0.0) > 0.0, "no lag is shown")
+        first = pods.status.lag
+        assert first is not None
+        source.create(pod("c"))
+        eventually(lambda: "prod/c" in pods, "it does not follow")
+        lag, age = pods.status.lag, pods.status.age
+        assert lag is not None
+        assert age is not None
+        assert first < lag <= age
+        assert pods.status.state == "synced"
+        with shmcache.attach(name) as cache:
+            assert cache.snapshot()["pods"].status.lag is None
+            assert 'shmcache_resource_lag_seconds{cache="' in Meter(cache).text()
+
+        source.behind = False
+        source.create(pod("d"))
+        eventually(lambda: pods.status.lag == 0.0, "it has caught up, and the lag stays")
 
 
 def test_a_state_shows_that_its_feed_is_behind_only_if_that_lasts() -> None:

@@ -9,6 +9,9 @@ import pytest
 
 import shmcache
 from shmcache import states
+from shmcache.monitor.health import READY_LAG, readiness
+from shmcache.monitor.observing import observe
+from shmcache.writer.status import CAUGHT_UP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +47,30 @@ def test_a_note_inside_a_batch_is_visible_before_the_batch(writer: Writer) -> No
 
         assert cache["pods"].contact()["errors"] == 1
         assert "a" not in cache["pods"]
+
+
+def test_the_lag_begins_at_its_moment_and_ends_when_it_is_caught_up(writer: Writer) -> None:
+    with shmcache.attach(writer.name) as cache:
+        pods = cache["pods"]
+        writer.set_state("pods", states.SYNCED, "1")
+        writer.note("pods", contact_ns=monotonic_ns())
+        assert pods.status.lag == 0.0
+        writer.note("pods", behind_ns=monotonic_ns() - 20 * 10**9)
+        assert 20 <= (pods.status.lag or 0.0)
+        writer.note("pods", events=1)
+        assert 20 <= (pods.status.lag or 0.0)
+        assert "s behind the events of the server" in dict(readiness(observe(cache)))["pods"]
+        writer.note("pods", behind_ns=CAUGHT_UP)
+        assert pods.status.lag == 0.0
+
+
+def test_a_short_lag_leaves_a_resource_ready(writer: Writer) -> None:
+    writer.set_state("pods", states.SYNCED, "1")
+    with shmcache.attach(writer.name) as cache:
+        now = monotonic_ns()
+        for seconds, ready in ((READY_LAG / 2, True), (READY_LAG + 1, False)):
+            writer.note("pods", contact_ns=now, behind_ns=now - int(seconds * 1e9))
+            assert ready == (dict(readiness(observe(cache)))["pods"] == "")
 
 
 def test_an_invalid_note_is_refused(writer: Writer) -> None:

@@ -1,10 +1,10 @@
-"""What does the flight recorder cost: disk for a day, CPU of the writer, time to read a state back?
+"""How much disk and CPU does the flight recorder need, and how long does it take to read it back?
 
 5,000 pods change 50 times a second: of 20 events 16 are a change of the status, 2 change all of a
 pod's own fields, one deletes a pod and one creates it again. The recorder goes by the clock of the
 benchmark, so that minutes of events take seconds; a day is the checkpoints that its bounds ask for,
 and the bytes of so many events. The writer's CPU is that of its process, in turns with and without
-the recorder's process beside it, which reads the ring as it does in operation.
+a recorder's process, which reads the ring as it does in operation.
 """
 
 from __future__ import annotations

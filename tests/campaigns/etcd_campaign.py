@@ -4,7 +4,8 @@
 
 Writers put, delete and move objects between two prefixes; the reflector restarts now and then; a
 reader samples snapshots. At the end the cache must equal etcd by key and revision, and the recorded
-run must keep etcd's watch guarantees (tests/support/etcd_history.py).
+run must keep etcd's watch guarantees (tests/support/etcd_history.py). Then a backup is put back and
+written over, and the cache must equal that. With --auth etcd has users, who change.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parents[2])]
 
 from etcd_history import Change, Ledger, Sample, problems
-from etcds import GADGETS, PROGRESS, WIDGETS, Following, equals, until, widget
+from etcds import GADGETS, PROGRESS, WIDGETS, Following, Users, equals, until, widget
 
 from shmcache.errors import Lapped
 from shmcache.source.base import SourceFailed
@@ -42,6 +45,14 @@ _DEFRAGMENT = messages.Method(
     messages.build({"DefragmentRequest": ""}, "shmcache.etcd.defragment")["DefragmentRequest"],
     messages.build({"DefragmentResponse": ""}, "shmcache.etcd.defragmented")["DefragmentResponse"],
 )
+_ALARM = messages.Method(
+    "/etcdserverpb.Maintenance/Alarm",
+    messages.build({"AlarmRequest": "action=1:number memberID=2:uint64 alarm=3:number"},
+                   "shmcache.etcd.alarm")["AlarmRequest"],
+    messages.build({"AlarmResponse": ""}, "shmcache.etcd.alarmed")["AlarmResponse"],
+)  # fmt: skip
+ACTIVATE, DEACTIVATE, NOSPACE = 1, 2, 1
+PASSWORD = "open sesame"  # noqa: S105 - of the campaign's own etcd
 
 
 class Author(threading.Thread):
@@ -55,7 +66,7 @@ class Author(threading.Thread):
         self.there: dict[tuple[str, str], bool] = {}
         self.made = 0
         self.failed = 0
-        self.connection = EtcdConnection(world.etcd.access())
+        self.connection = EtcdConnection(world.etcd.access(**world.user))
 
     def run(self) -> None:
         while not self.world.quiet.is_set():
@@ -100,13 +111,18 @@ class Author(threading.Thread):
             operation(PREFIXES[name] + key, widget(key, n=self.rng.random()) if there else None)
             for (name, key), there in changes.items()
         ]
+        before = dict(self.there)
         self.there |= changes
         try:
             answer = self.connection.call(
                 messages.TXN, messages.TxnRequest(success=operations), "write", timeout=3.0,
                 writes=True,
             )  # fmt: skip
-        except SourceFailed:
+        except SourceFailed as failed:
+            if failed.failure.code == 429:  # no space: nothing was written
+                self.there = before
+                self.world.refused += 1
+                return
             self.failed += 1
             self.world.ledger.lost(changes)
             return
@@ -116,11 +132,16 @@ class Author(threading.Thread):
 class World:
     """The cluster, the cache that follows it, and everything that is recorded."""
 
-    def __init__(self, name: str, seed: int, members: int, path: str) -> None:
+    def __init__(
+        self, name: str, seed: int, members: int, path: str, *, auth: bool = False
+    ) -> None:
         self.name = name
         self.seed = seed
         self.rng = random.Random(seed)
         self.etcd = EtcdServer(members, options=[PROGRESS], path=path)
+        self.user = {"user": "root", "password": PASSWORD} if auth else {}
+        self.users = 0
+        self.refused = 0
         self.ledger = Ledger()
         self.quiet = threading.Event()
         self.changes: list[Change] = []
@@ -137,7 +158,8 @@ class World:
 
     def follow(self) -> None:
         """Begins, or goes on, with a reflector whose relists are noted."""
-        following = Following(self.name, self.etcd, PREFIXES)
+        user = {f"etcd_{name}": value for name, value in self.user.items()}
+        following = Following(self.name, self.etcd, PREFIXES, **user)
         if self._position is not None:
             following.cursor = following.cache.follow(start=self._position)
         self._note_relists(following)
@@ -199,7 +221,9 @@ class World:
     def fault(self) -> None:
         """One of them, at random, and its end."""
         faults = [self.kill, self.kill_leader, self.freeze, self.freeze_leader, self.compact,
-                  self.defragment, self.restart_reflector]  # fmt: skip
+                  self.defragment, self.restart_reflector, self.no_space]  # fmt: skip
+        if self.user:
+            faults.append(self.add_user)
         chosen = self.rng.choice(faults)
         self.faults[chosen.__name__] += 1
         chosen()
@@ -239,6 +263,26 @@ class World:
                 _DEFRAGMENT, _DEFRAGMENT.request(), "defragment", timeout=10.0, writes=True
             )
 
+    def no_space(self) -> None:
+        """As when the quota is reached: writes are refused until the alarm is disarmed."""
+        self._alarm(ACTIVATE)
+        self.wait(self.rng.uniform(0.1, 0.5))
+        until(lambda: self._alarm(DEACTIVATE), "the alarm is disarmed", SETTLE)
+
+    def _alarm(self, action: int) -> bool:
+        try:
+            request = _ALARM.request(action=action, memberID=1, alarm=NOSPACE)
+            self.etcd.connection.call(_ALARM, request, "alarm", timeout=5.0, writes=True)
+        except SourceFailed:
+            return False
+        return True
+
+    def add_user(self) -> None:
+        """etcd refuses all tokens of before."""
+        self.users += 1
+        with contextlib.suppress(SourceFailed):
+            Users(self.etcd, PASSWORD).add(f"user{self.users}", "root")
+
     def restart_reflector(self) -> None:
         """Sometimes over a compaction: then it must list again, by difference."""
         assert self.following is not None
@@ -264,6 +308,9 @@ class World:
     def run(self, seconds: float) -> list[str]:
         """Everything; the problems."""
         self.etcd.start()
+        if self.user:
+            Users(self.etcd, PASSWORD).enable()
+            self.etcd.authenticate(**self.user)
         authors = [Author(self, number) for number in range(3)]
         for number in range(TOKENS):
             authors[0].write({("widgets", f"tokens/{number}"): True})
@@ -287,9 +334,49 @@ class World:
         lost = sum(author.failed for author in authors)
         print(f"{len(self.ledger.past)} transactions, {lost} unanswered, "
               f"{len(self.changes)} deltas, {len(self.samples)} samples, "
-              f"{len(self.gaps) // 2} relists, faults {dict(self.faults)}")  # fmt: skip
+              f"{len(self.gaps) // 2} relists, {self.refused} refused, "
+              f"faults {dict(self.faults)}")  # fmt: skip
         span = self.start, max(self.ledger.past)
-        return problems(self.ledger, self.marked(), self.samples, self.gaps, span)
+        found = problems(self.ledger, self.marked(), self.samples, self.gaps, span)
+        self.restore()
+        return found
+
+    def restore(self) -> None:
+        """A backup is put back, under the same names; its revisions may overtake ours."""
+        following = self.following
+        assert following is not None
+        folders = [member.folder for member in self.etcd.members]
+        self._stop_all()
+        for folder in folders:
+            shutil.copytree(folder, f"{folder}.backup")
+        self.etcd.start()
+        self._write("lost", 20)
+        self.settle()
+        lists = following.lists()
+        self._stop_all()
+        for folder in folders:
+            shutil.rmtree(folder)
+            shutil.move(f"{folder}.backup", folder)
+        self.etcd.start()
+        self._write("new", self.rng.randrange(40))
+        self.settle()
+        assert following.lists() > lists, "the restored history was listed"
+
+    def _stop_all(self) -> None:
+        for member in self.etcd.members:
+            member.kill()
+
+    def _write(self, name: str, count: int) -> None:
+        for number in range(count):
+            key = f"{name}/{number}"
+            until(partial(self._put, key), "a write", SETTLE)
+
+    def _put(self, key: str) -> bool:
+        try:
+            self.etcd.put(f"{WIDGETS}{key}", widget(key))
+        except SourceFailed:
+            return False
+        return True
 
     def settle(self) -> None:
         """Until the cache equals etcd."""
@@ -321,10 +408,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED") or time.time()))
     parser.add_argument("--members", type=int, default=3)
+    parser.add_argument("--auth", action="store_true", help="etcd has users")
     parser.add_argument("--etcd", default=programs()[0], help="the etcd program")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        world = World(folder, options.seed, options.members, options.etcd)
+        world = World(folder, options.seed, options.members, options.etcd, auth=options.auth)
         try:
             found = world.run(options.seconds)
         finally:

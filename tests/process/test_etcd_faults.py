@@ -11,7 +11,7 @@ from pathlib import Path
 import etcd_campaign
 import pytest
 import trustme
-from etcds import PROGRESS, WIDGETS, Following, equals, needs_etcd, until, widget
+from etcds import PROGRESS, WIDGETS, Following, Users, equals, needs_etcd, until, widget
 
 from shmcache.errors import SourceError
 from shmcache.source.base import FailureKind, SourceFailed
@@ -69,45 +69,12 @@ def test_no_space_stops_writes_and_not_the_cache(name: str) -> None:
 
 
 PASSWORD = "open sesame"  # noqa: S105 - of the tests' own etcd
-AUTH = {
-    "UserAddRequest": "name=1:string password=2:string",
-    "RoleAddRequest": "name=1:string",
-    "GrantRequest": "user=1:string role=2:string",
-    "Permission": "permType=1:number key=2:bytes range_end=3:bytes",
-    "RolePermissionRequest": "name=1:string perm=2:Permission",
-    "EnableRequest": "",
-    "Answer": "",
-}
-
-
-class Users:
-    """etcd's users, set up by the tests."""
-
-    def __init__(self, etcd: EtcdServer) -> None:
-        self.classes = messages.build(AUTH, "shmcache.etcd.auth")
-        self.connection = etcd.connection
-
-    def call(self, name: str, request: str, /, **fields: object) -> None:
-        method = messages.Method(
-            f"/etcdserverpb.Auth/{name}", self.classes[request], self.classes["Answer"]
-        )
-        made = self.classes[request](**fields)
-        self.connection.call(method, made, name, timeout=10.0, writes=True)
-
-    def add(self, user: str, role: str) -> None:
-        self.call("UserAdd", "UserAddRequest", name=user, password=PASSWORD)
-        self.call("UserGrantRole", "GrantRequest", user=user, role=role)
-
-    def enable(self) -> None:
-        self.call("RoleAdd", "RoleAddRequest", name="root")
-        self.add("root", "root")
-        self.call("AuthEnable", "EnableRequest")
 
 
 def test_users_and_tokens_that_become_invalid(name: str, tmp_path: Path) -> None:
     with EtcdServer(options=[PROGRESS]) as etcd:
         etcd.put(f"{WIDGETS}ns/a", widget("a"))
-        users = Users(etcd)
+        users = Users(etcd, PASSWORD)
         users.call("RoleAdd", "RoleAddRequest", name="reader")
         permission = users.classes["Permission"](
             permType=0, key=WIDGETS.encode(), range_end=WIDGETS[:-1].encode() + b"0"
@@ -122,7 +89,7 @@ def test_users_and_tokens_that_become_invalid(name: str, tmp_path: Path) -> None
         password = {"etcd_user": "cache", "etcd_password_file": str(tmp_path / "password")}
         with Following(name, etcd, plan, **password) as following:
             for turn in range(3):  # each new user makes all tokens of before invalid
-                Users(etcd).add(f"user{turn}", "reader")
+                Users(etcd, PASSWORD).add(f"user{turn}", "reader")
                 following.reaches("widgets", etcd.put(f"{WIDGETS}ns/a", widget("a", n=turn)))
                 following.engine.stop()
                 following.restart()

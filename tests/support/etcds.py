@@ -16,6 +16,7 @@ from shmcache.engine.engine import Engine
 from shmcache.engine.open_source import origin_of
 from shmcache.engine.service import make_opener
 from shmcache.errors import Lapped
+from shmcache.source.etcd import messages
 from shmcache.testing.etcd import INSTALL, EtcdServer, programs
 from shmcache.writer.writer import Writer
 
@@ -153,3 +154,39 @@ def equals(etcd: EtcdServer, following: Following, resource: str, prefix: str) -
     """Whether the cache has exactly etcd's keys, each at etcd's revision."""
     theirs = {key[len(prefix) :]: rev for key, (rev, _) in etcd.content(prefix).items()}
     return following.versions(resource) == theirs
+
+
+AUTH = {
+    "UserAddRequest": "name=1:string password=2:string",
+    "RoleAddRequest": "name=1:string",
+    "GrantRequest": "user=1:string role=2:string",
+    "Permission": "permType=1:number key=2:bytes range_end=3:bytes",
+    "RolePermissionRequest": "name=1:string perm=2:Permission",
+    "EnableRequest": "",
+    "Answer": "",
+}
+
+
+class Users:
+    """etcd's users, set up by the tests."""
+
+    def __init__(self, etcd: EtcdServer, password: str) -> None:
+        self.password = password
+        self.classes = messages.build(AUTH, "shmcache.etcd.auth")
+        self.connection = etcd.connection
+
+    def call(self, name: str, request: str, /, **fields: object) -> None:
+        method = messages.Method(
+            f"/etcdserverpb.Auth/{name}", self.classes[request], self.classes["Answer"]
+        )
+        made = self.classes[request](**fields)
+        self.connection.call(method, made, name, timeout=10.0, writes=True)
+
+    def add(self, user: str, role: str) -> None:
+        self.call("UserAdd", "UserAddRequest", name=user, password=self.password)
+        self.call("UserGrantRole", "GrantRequest", user=user, role=role)
+
+    def enable(self) -> None:
+        self.call("RoleAdd", "RoleAddRequest", name="root")
+        self.add("root", "root")
+        self.call("AuthEnable", "EnableRequest")

@@ -5,7 +5,8 @@ write only if no member can have seen it (failures.was_not_sent).
 MEMBER2  a member that failed is left, and another one chosen (MEMBER5); its channel is never used
 again (MEMBER3).
 MEMBER4  a token that etcd refuses is renewed once for the call that met it. etcd refuses all
-tokens whenever its users change.
+tokens whenever its users change. After a call that was late there is a new one, too: a member whose
+history is shorter than the token's, as of a restored snapshot, waits for it until the call's end.
 MEMBER7  an answer of another cluster than ours, by a member that was replaced behind an open
 channel, is not taken: a read is repeated elsewhere, and a write is unknown.
 """
@@ -252,6 +253,8 @@ class EtcdConnection:
                 if is_passing(error):
                     logger.debug("%s: %s is left: %s", what, member.endpoint, error.details())
                     self.leave(member)
+                    if is_late(error):
+                        self.forget(token)
                     if is_late(error) and not alone:
                         patience *= 2
                     else:
@@ -291,7 +294,7 @@ class EtcdConnection:
         self, error: grpc.RpcError, what: str, member: Member, token: Metadata
     ) -> SourceFailed:
         """The failure of a stream; a member or a token that made it is not used again."""
-        if needs_token(error):
+        if needs_token(error) or is_late(error):
             self.forget(token)
         if is_passing(error):
             logger.debug("%s: %s is left: %s", what, member.endpoint, error.details())

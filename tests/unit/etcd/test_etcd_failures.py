@@ -1,4 +1,4 @@
-"""Invariant tested: STORE3: an error says that nothing was changed only if that is known."""
+"""Invariants tested: MEMBER4; STORE3: "nothing was changed" is only raised where that is known."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import grpc
 import pytest
 
 from shmcache.etcd.errors import EtcdError, WriteUnknown, error_of
+from shmcache.source.base import SourceFailed
+from shmcache.source.etcd import messages
+from shmcache.source.etcd.access import EtcdAccess
+from shmcache.source.etcd.connection import EtcdConnection
 from shmcache.source.etcd.failures import failed
+from shmcache.source.etcd.http2 import CallFailed
+from shmcache.source.etcd.members import Member
 
 CODE = grpc.StatusCode
 
@@ -44,3 +50,28 @@ def test_a_write_whose_answer_is_lost_is_unknown(code: grpc.StatusCode, text: st
 )
 def test_a_refused_write_has_changed_nothing(code: grpc.StatusCode, text: str) -> None:
     assert type(error_of(failed(text, "create a", code), writes=True)) is EtcdError
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        CallFailed(CODE.DEADLINE_EXCEEDED, "Deadline Exceeded"),
+        CallFailed(CODE.UNKNOWN, "context deadline exceeded"),
+    ],
+)
+def test_a_late_call_has_a_new_token_the_next_time(late: CallFailed) -> None:
+    """A member whose history was restored waits for the token's index until the call's end."""
+    endpoint = "http://127.0.0.1:1"
+    access = EtcdAccess(endpoints=(endpoint,), user="root", password="x")  # noqa: S106
+    connection = EtcdConnection(access)
+    connection._member = Member(access, endpoint)
+    vars(connection).update(_token="of the lost history")  # noqa: S106
+    request = messages.RangeRequest(key=b"a")
+    steps = connection._attempts(messages.RANGE, request, "read", 5.0, 3.0, writes=False)
+    next(steps).cancel()
+
+    with pytest.raises(SourceFailed):
+        steps.throw(late)
+
+    assert vars(connection)["_token"] is None
+    connection.close()

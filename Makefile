@@ -51,7 +51,7 @@ OUT ?= build/$(VARIANT)
 CORE_OBJECTS := $(patsubst %.c,$(OUT)/core/%.o,$(notdir $(CORE)))
 SHARED_OBJECTS := $(patsubst %.c,$(OUT)/shared/%.o,$(notdir $(C_SHARED)))
 
-.PHONY: consistency hostile help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz etcd-campaign queue-campaign memory-limit bench demo packages release future matrix stress py-mutants kubectl-matrix clean
+.PHONY: relays consistency hostile help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz etcd-campaign queue-campaign memory-limit bench demo packages release future matrix stress py-mutants kubectl-matrix clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -185,6 +185,9 @@ SOAK ?= --watches 1000 --seconds 300
 
 chaos: build ## `shmcache run` under faults, kills and writes: 10 minutes; SEED=, CHAOS="--seconds 60"
 	$(RUN_CAMPAIGN)/chaos.py $(CHAOS)
+
+relays: build ## two tiers of relays under kills, stops and restarts; SEED=, RELAYS="--seconds 600"
+	$(RUN_CAMPAIGN)/relays.py $(RELAYS)
 
 consistency: build ## consistent reads against a checker of histories; SEED=, CONSISTENCY="--operations 1000000"
 	$(RUN_CAMPAIGN)/consistency.py $(CONSISTENCY)

@@ -23,6 +23,7 @@ EXTRAS = {
 COMMANDS = {
     "run": "keep a cache: one process watches the API server for the whole machine",
     "serve": "answer API clients from the cache: gets, lists and watches",
+    "relay": "run and serve in one: caches of other machines follow it",
     "ui": "show a cache live in a browser",
     "demo": "see it work: an API server, a reflector and workers on this machine",
     "get": "show objects of a cache, as kubectl does",

@@ -7,6 +7,8 @@ ABSENT, LISTING, SYNCED, RETRYING, STALED, EXCEEDED, GONE = range(7)
 NAMES = ("absent", "listing", "synced", "retrying", "stale", "exceeded", "gone")
 """Names of the states, for people."""
 
+_FROM = "from "
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,3 +23,13 @@ def has_content(record: Mapping[str, Any]) -> bool:
     if record["state"] == ABSENT:
         return bool(record["version"] or record["count"])
     return record["state"] == SYNCED or bool(record["version"])
+
+
+def from_upstream(name: str) -> str:
+    """The reason of a synced resource that names the server it comes from; "" without a name."""
+    return f"{_FROM}{name}" if name else ""
+
+
+def upstream_of(reason: str) -> str:
+    """The server that such a reason names; "" for any other reason."""
+    return reason.removeprefix(_FROM) if reason.startswith(_FROM) else ""

@@ -16,6 +16,7 @@ from typing import Any
 
 from shmcache.engine.open_source import KubeOpener, Opener, RecordingOpener
 from shmcache.engine.plans import Plan
+from shmcache.engine.switching import SwitchingSource
 from shmcache.protocol import describing
 from shmcache.source.base import SourceFailed
 from shmcache.source.failures import garbage
@@ -56,7 +57,7 @@ def described(opener: Opener, plan: Plan) -> dict[str, Any]:
     return names | stated
 
 
-def _stated(source: KubeSource, plan: Plan, version: str) -> dict[str, Any]:
+def _stated(source: KubeSource | SwitchingSource, plan: Plan, version: str) -> dict[str, Any]:
     """The columns and selectable fields in the definition of a custom resource."""
     try:
         return describing.columns_of(source.definition(), version)

@@ -27,13 +27,14 @@ from shmcache.engine.gate import Gate
 from shmcache.engine.joint import JointContent, JointState, resumed, share_of
 from shmcache.engine.marking import TimeMarking
 from shmcache.engine.open_etcd import EtcdOpener, last_written
-from shmcache.engine.open_source import Opener
+from shmcache.engine.open_source import KubeOpener, Opener
 from shmcache.engine.own_reader import OwnReader
 from shmcache.engine.plans import Plan
 from shmcache.engine.proof import Prover
 from shmcache.engine.proving import PlanProof
 from shmcache.engine.rate_limit import Pace
 from shmcache.engine.resource_state import ResourceState, versions_of
+from shmcache.engine.switching import SwitchingSource
 from shmcache.engine.transforms import Transforming
 from shmcache.engine.verifying import PlanVerifier
 from shmcache.errors import CacheFull, ShmCacheError
@@ -46,6 +47,8 @@ from shmcache.writer.writer import Writer
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
+SHORT_WATCHES = 20
+"""Of relays that are started again and again: each watch goes on at the next one."""
 DESCRIBE_SECONDS = 30.0
 """At least so long passes between two attempts to describe a resource."""
 
@@ -386,10 +389,15 @@ class Engine:
 
     def _parts(self, kept: RunningPlan, namespace: str, version: str | None) -> Parts:
         plan = kept.plan
+        source = self._opener.open(plan, namespace)
+        silence = None
+        if isinstance(source, SwitchingSource):
+            source.used, silence = partial(kept.standing.upstream, namespace), source.silence
         return Parts(
             label=f"{plan.name} in {namespace}" if namespace else plan.name,
             namespace=namespace,
-            source=self._opener.open(plan, namespace),
+            source=source,
+            upstream_silence=silence,
             content=self._content(kept, namespace, version),
             standing=kept.standing,
             pace=self._pace,
@@ -433,10 +441,12 @@ class Engine:
                 yield key, len(obj.json())
 
     def _settings(self, plan: Plan) -> ReflectorSettings:
+        opener = self._opener
         return ReflectorSettings(
             label_selector=plan.labels,
             field_selector=plan.fields,
             silence=self._timing.silence,
+            short_watches=SHORT_WATCHES if isinstance(opener, KubeOpener) and opener.several else 0,
             end_bookmark_wait=self._timing.end_bookmark_wait,
             backoff=self._timing.backoff,
         )

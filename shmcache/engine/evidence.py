@@ -141,7 +141,7 @@ class ServerAsker:
         with self._lock:
             found = self._sources.pop(namespace, None)
             if found is None:
-                source = self._opener.open_metadata(self._plan, namespace)
+                source = self._opener.open_metadata(self._plan, namespace, direct=True)
                 if source is None:
                     raise Refusal("it is a recording, which has no server")
                 found = Evidence(self._plan, source)

@@ -72,6 +72,8 @@ class Parts:
     make_machine: Callable[[], Machine]
     tell: Callable[[Counters, float], None]
     """Takes what the feed did since the last call, and the time of contact; 0.0: none since."""
+    upstream_silence: Callable[[], float] | None = None
+    """For how long the source's server has not heard its own, where that is too long; else 0."""
     give_up: Callable[[Exception], None]
     """Takes the error after which this cache cannot be written any more."""
 
@@ -359,7 +361,8 @@ class SourceFeed:
             self._behind = behind
             self.parts.standing.behind(self.parts.namespace, behind=behind)
         if not behind:
-            self._contact = self._now
+            silence = self.parts.upstream_silence
+            self._contact = self._now if silence is None else self._now - silence()
 
     def _store(self, action: Action) -> None:
         content = self.parts.content
@@ -401,9 +404,11 @@ class SourceFeed:
         try:
             version = parts.source.probe(action.options)
         except SourceFailed as failed:
-            parts.gate.failed(self._cause, alone=is_refusal(failed.failure))
+            alone = is_refusal(failed.failure) or failed.failure.at_once
+            parts.gate.failed(self._cause, alone=alone)
             return self._failed(failed)
-        parts.gate.answered(self._cause, began, version)
+        shared = version if parts.source.speaks_for_all else ""
+        parts.gate.answered(self._cause, began, shared)
         return events.Probed(version)
 
     def _watch(self, action: events.Watch) -> Event:

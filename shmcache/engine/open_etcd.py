@@ -90,7 +90,7 @@ class EtcdOpener:
         del namespace
         return self.open_joint([plan])
 
-    def open_metadata(self, plan: Plan, namespace: str) -> None:
+    def open_metadata(self, plan: Plan, namespace: str, *, direct: bool = False) -> None:
         """A history is known by its cluster, its revision and its term (source/etcd/history.py)."""
 
     def open_beside(self, plan: Plan, namespace: str) -> None:

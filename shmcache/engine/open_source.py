@@ -9,6 +9,8 @@ from typing import Protocol
 
 from shmcache.engine.open_etcd import EtcdOpener
 from shmcache.engine.plans import Plan
+from shmcache.engine.switching import SwitchingSource
+from shmcache.engine.upstreams import Upstreams
 from shmcache.source.base import AskedSource, Source
 from shmcache.source.client import ApiConnection
 from shmcache.source.discovery import ApiResource
@@ -24,8 +26,13 @@ class Opener(Protocol):
     def open(self, plan: Plan, namespace: str) -> Source:
         """A source of the plan's objects in one namespace, or ("") in all. Asks nothing yet."""
 
-    def open_metadata(self, plan: Plan, namespace: str) -> AskedSource | None:
-        """The same with metadata only, to compare; None where nothing can be compared."""
+    def open_metadata(
+        self, plan: Plan, namespace: str, *, direct: bool = False
+    ) -> AskedSource | None:
+        """The same with metadata only, to compare; None where nothing can be compared.
+
+        `direct`: relays do not answer, as they do not know the state of now.
+        """
 
     def open_beside(self, plan: Plan, namespace: str) -> Source | None:
         """As open(), for further questions of a feed; None where there is no server."""
@@ -46,16 +53,30 @@ def origin_of(opener: Opener) -> str:
 
 
 class KubeOpener:
-    """Opens sources at one API server."""
+    """Opens sources at an API server, or at several servers of one cluster."""
 
-    def __init__(self, server: ApiConnection, *, list_silence: float = LIST_SILENCE) -> None:
+    def __init__(
+        self, server: ApiConnection | Upstreams, *, list_silence: float = LIST_SILENCE
+    ) -> None:
         self._server = server
         self._list_silence = list_silence
 
     @property
     def origin(self) -> str:
-        """The server's URL."""
+        """The server's URL, or those of all of them."""
+        if isinstance(self._server, Upstreams):
+            return self._server.origin
         return self._server.access().url
+
+    @property
+    def several(self) -> bool:
+        """Whether there is another server for one that fails."""
+        return isinstance(self._server, Upstreams)
+
+    def close(self) -> None:
+        """Ends the looks at several servers."""
+        if isinstance(self._server, Upstreams):
+            self._server.close()
 
     def find(self, plan: Plan) -> ApiResource:
         """Its name and properties at the server. SourceFailed."""
@@ -69,21 +90,38 @@ class KubeOpener:
         """Whether its objects have namespaces."""
         return self.find(plan).namespaced
 
-    def open(self, plan: Plan, namespace: str) -> KubeSource:
+    def open(self, plan: Plan, namespace: str) -> KubeSource | SwitchingSource:
         """A source over HTTP."""
         return self._open(plan, namespace, metadata_only=plan.metadata_only)
 
-    def open_metadata(self, plan: Plan, namespace: str) -> KubeSource:
+    def open_metadata(
+        self, plan: Plan, namespace: str, *, direct: bool = False
+    ) -> KubeSource | SwitchingSource:
         """A source over HTTP."""
-        return self._open(plan, namespace, metadata_only=True)
+        return self._open(plan, namespace, metadata_only=True, direct=direct)
 
-    def open_beside(self, plan: Plan, namespace: str) -> KubeSource:
-        """A source over HTTP."""
-        return self.open(plan, namespace)
+    def open_beside(self, plan: Plan, namespace: str) -> KubeSource | SwitchingSource:
+        """A source over HTTP; of several servers, the API server."""
+        return self._open(plan, namespace, metadata_only=plan.metadata_only, direct=True)
 
-    def _open(self, plan: Plan, namespace: str, *, metadata_only: bool) -> KubeSource:
+    def _open(
+        self, plan: Plan, namespace: str, *, metadata_only: bool, direct: bool = False
+    ) -> KubeSource | SwitchingSource:
+        def make(server: ApiConnection) -> KubeSource:
+            return self._source(server, plan, namespace, metadata_only=metadata_only)
+
+        if not isinstance(self._server, Upstreams):
+            return make(self._server)
+        label = f"{plan.name} in {namespace}" if namespace else plan.name
+        return SwitchingSource(
+            self._server, lambda upstream: make(upstream.server), label, direct=direct
+        )
+
+    def _source(
+        self, server: ApiConnection, plan: Plan, namespace: str, *, metadata_only: bool
+    ) -> KubeSource:
         return KubeSource(
-            self._server,
+            server,
             plan.name,
             namespace=namespace,
             metadata_only=metadata_only,
@@ -104,7 +142,7 @@ class ReplayOpener:
         """A recording is taken as the plan says."""
         return bool(plan.namespaces)
 
-    def open_metadata(self, plan: Plan, namespace: str) -> None:
+    def open_metadata(self, plan: Plan, namespace: str, *, direct: bool = False) -> None:
         """A recording has no other answers than those."""
 
     def open_beside(self, plan: Plan, namespace: str) -> None:
@@ -132,9 +170,11 @@ class RecordingOpener:
         """As of the source that is recorded."""
         return self.inner.is_namespaced(plan)
 
-    def open_metadata(self, plan: Plan, namespace: str) -> AskedSource | None:
+    def open_metadata(
+        self, plan: Plan, namespace: str, *, direct: bool = False
+    ) -> AskedSource | None:
         """As of the source that is recorded; comparisons are not recorded."""
-        return self.inner.open_metadata(plan, namespace)
+        return self.inner.open_metadata(plan, namespace, direct=direct)
 
     def open_beside(self, plan: Plan, namespace: str) -> Source | None:
         """As of the source that is recorded; repairs are not recorded."""

@@ -67,7 +67,7 @@ class PlanProof:
     def difference(self, feed: SourceFeed, stop: threading.Event) -> ServerDifference:
         """From the server now. SourceFailed, Refusal."""
         namespace = feed.parts.namespace
-        source = self._opener.open_metadata(self._plan, namespace)
+        source = self._opener.open_metadata(self._plan, namespace, direct=True)
         if source is None:
             raise Refusal(NO_SERVER)
         try:

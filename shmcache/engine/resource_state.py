@@ -52,6 +52,8 @@ class _Feed:
     exceeded: str = ""
     listed: bool = False
     version: str | None = None
+    upstream: str = ""
+    """The server in use, where there are several."""
 
     def standing(self, now: float, max_age: float) -> tuple[int, str]:
         if self.exceeded:
@@ -60,12 +62,16 @@ class _Feed:
         if self.listed and age > max_age and self.state != states.ABSENT:
             why = f": {self.reason}" if self.reason else ""
             return states.STALED, f"silent for more than {max_age:g} s{why}"
-        if self.state == states.SYNCED and self.behind_since is not None:
-            late = now - self.behind_since > GRACE
-            return self.state, f"more than {GRACE:g} s behind the events of the server" * late
         if self.state == states.RETRYING and now - self.good_until < GRACE:
-            return states.SYNCED, ""
+            return states.SYNCED, states.from_upstream(self.upstream)
+        if self.state == states.SYNCED:
+            return self.state, self._of_synced(now)
         return self.state, self.reason
+
+    def _of_synced(self, now: float) -> str:
+        if self.behind_since is not None and now - self.behind_since > GRACE:
+            return f"more than {GRACE:g} s behind the events of the server"
+        return states.from_upstream(self.upstream)
 
 
 class ResourceState:
@@ -130,6 +136,12 @@ class ResourceState:
             if self._published[0] == states.STALED:
                 self._update()
             return min(found.contact for found in self._feeds.values())
+
+    def upstream(self, feed: str, name: str) -> None:
+        """The server that this feed is at now."""
+        with self._lock:
+            self._feeds[feed].upstream = name
+            self._update()
 
     def behind(self, feed: str, *, behind: bool) -> None:
         """Whether this feed has yet to read events that have arrived."""

@@ -38,7 +38,7 @@ from shmcache import states
 from shmcache.engine import secrets
 from shmcache.engine.config import Configuration
 from shmcache.engine.config.checks import check_functions
-from shmcache.engine.config.keys import ConfigurationError
+from shmcache.engine.config.keys import KUBE, ConfigurationError
 from shmcache.engine.engine import Engine
 from shmcache.engine.notify import notify
 from shmcache.engine.open_etcd import EtcdOpener
@@ -54,6 +54,7 @@ from shmcache.engine.plans import PlanError
 from shmcache.engine.progress import Progress
 from shmcache.engine.rate_limit import Pace
 from shmcache.engine.standby import stand_by
+from shmcache.engine.upstreams import Upstreams
 from shmcache.errors import (
     BusyError,
     CacheFull,
@@ -66,7 +67,7 @@ from shmcache.errors import (
 from shmcache.memory.segments import Place
 from shmcache.processes.stop_requests import StopRequests
 from shmcache.reader.cache import attach
-from shmcache.source.client import ApiConnection
+from shmcache.source.client import CONNECT_TIMEOUT, ApiConnection
 from shmcache.source.config import ServerSettings, open_server
 from shmcache.writer.writer import Writer
 
@@ -74,6 +75,8 @@ logger = logging.getLogger(__name__)
 
 DRAINED, USAGE, SOFTWARE, INPUT_OUTPUT, TEMPORARY, DENIED, CONFIGURATION = 0, 2, 70, 74, 75, 77, 78
 DRAIN_SECONDS = 10.0
+SWITCH_TIMEOUT = 3.0
+"""Seconds for a connection where there is another server to turn to."""
 _PASSING = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC})
 """Limits of the process or the machine: its own text says which."""
 
@@ -310,9 +313,11 @@ def make_opener(configuration: Configuration, stack: ExitStack) -> Opener:
         return ReplayOpener(configuration.replay, configuration.plans)
     if configuration.etcd:
         return _open_etcd(configuration, stack)
-    opener: Opener = KubeOpener(
-        reach(configuration), list_silence=configuration.timing.list_silence
-    )
+    servers = reach(configuration)
+    at = servers[0] if len(servers) == 1 else Upstreams(servers)
+    kube = KubeOpener(at, list_silence=configuration.timing.list_silence)
+    stack.callback(kube.close)
+    opener: Opener = kube
     if configuration.record:
         opener = RecordingOpener(configuration.record, configuration.plans, opener, stack)
     return opener
@@ -345,14 +350,29 @@ def _open_etcd(configuration: Configuration, stack: ExitStack) -> EtcdOpener:
     return opener
 
 
-def reach(configuration: Configuration) -> ApiConnection:
-    """The server of the configuration, whose access has been read. Nothing is asked of it yet."""
-    server = open_server(
-        ServerSettings(
-            url=configuration.server or None,
+def reach(configuration: Configuration) -> list[ApiConnection]:
+    """The servers of the configuration, whose access has been read. Nothing is asked yet."""
+    patience = CONNECT_TIMEOUT if len(configuration.server) < 2 else SWITCH_TIMEOUT
+    found = []
+    for url in configuration.server or (KUBE,):
+        server = open_server(_settings_of(configuration, url, patience))
+        server.access()
+        found.append(server)
+    return found
+
+
+def _settings_of(configuration: Configuration, url: str, patience: float) -> ServerSettings:
+    if url == KUBE:
+        return ServerSettings(
             kubeconfig=configuration.kubeconfig or None,
             context=configuration.context or None,
+            connect_timeout=patience,
         )
+    return ServerSettings(
+        url=url,
+        ca_file=configuration.server_ca or None,
+        cert_file=configuration.server_cert or None,
+        key_file=configuration.server_key or None,
+        token_file=configuration.server_token_file or None,
+        connect_timeout=patience,
     )
-    server.access()
-    return server

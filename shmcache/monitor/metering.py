@@ -140,6 +140,9 @@ def _of_resources(to: Families, at: Observed) -> None:
         to.gauge("shmcache_resource_age_seconds", text).add(status.age, **labels)
         text = "How long events of the server that are known to exist have not been stored."
         to.gauge("shmcache_resource_lag_seconds", text).add(status.lag, **labels)
+        if status.upstream:
+            text = "1 for the server that the content comes from, where there are several."
+            to.gauge("shmcache_resource_upstream", text).add(1, **labels, upstream=status.upstream)
         state = to.gauge("shmcache_resource_state", "1 for the state that the resource is in.")
         for name in states.NAMES:
             state.add(status.state == name, **labels, state=name)

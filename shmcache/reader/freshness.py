@@ -76,6 +76,11 @@ class Status:
         self.objects = record["count"]
         self.counters = contact
 
+    @property
+    def upstream(self) -> str:
+        """The server that the content comes from, where there are several; else empty."""
+        return states.upstream_of(self.reason) if self.state == "synced" else ""
+
     def __repr__(self) -> str:
         age = "no contact" if self.age is None else f"contact {self.age:.1f} s ago"
         why = f" ({self.reason})" if self.reason else ""

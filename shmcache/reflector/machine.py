@@ -193,6 +193,7 @@ class Reflector:
         self._early = 0  # watch-lists in a row that ended early
         self._proved = False  # the server answered a probe, and has not served us since
         self._refused = False  # the last probe failed, and the server has not served us since
+        self._brief = 0  # very short watches in a row
         self._quiet = 0  # short watches since the last list or probe
         # of the open watch
         self._began = 0.0
@@ -379,7 +380,8 @@ class Reflector:
     def _stream_broke(self, failure: SourceFailure) -> None:
         self._note(failure)
         status, code = failure.status, failure.code
-        if failure.kind is FailureKind.REFUSED or code == 429:
+        elsewhere = failure.at_once or failure.kind is FailureKind.ELSEWHERE
+        if failure.kind is FailureKind.REFUSED or code == 429 or elsewhere:
             self._retry_stream(failure)
         elif status and (status.is_expired or status.is_too_large):
             self._stream_refused(failure)
@@ -501,7 +503,11 @@ class Reflector:
 
     def _watch_closed(self, _: Closed) -> None:
         lasted = self._now - self._began
-        if lasted < self.settings.short_watch and not self._moved:
+        brief = lasted < self.settings.short_watch and not self._moved
+        self._brief = self._brief + 1 if brief else 0
+        if brief and self._brief <= self.settings.short_watches and self._position.resumable:
+            self._await(self._patience.aside(), SERVER, self._watch)
+        elif brief:
             self._relist(f"a very short watch: closed after {lasted:.1f} s with nothing new")
         elif not self._position.resumable:
             self._relist("there is no version to go on from")
@@ -536,6 +542,8 @@ class Reflector:
 
     def _starts_again(self, failure: SourceFailure) -> bool:
         """Whether a watch that did not come to be is repeated, without a list (R-RF-07)."""
+        if failure.kind is FailureKind.ELSEWHERE or failure.at_once:
+            return True
         if failure.kind is FailureKind.REFUSED or failure.code == 429:
             return True
         if cause_of(failure) == SERVER:  # a probe tells whether the version is still there
@@ -551,6 +559,8 @@ class Reflector:
             )
         if failure.kind is FailureKind.GARBAGE or not self._position.resumable:
             return False
+        if failure.kind is FailureKind.ELSEWHERE or failure.at_once:
+            return True
         return self._moved or self._now - self._began >= self.settings.short_watch
 
     def _is_silent(self) -> bool:
@@ -591,7 +601,9 @@ class Reflector:
         """
         in_stream = failure is None or (self._open and failure.status is not None)
         cause = "" if failure is None or in_stream else cause_of(failure)
-        if not cause:
+        if failure is not None and failure.at_once:
+            self._await(self._patience.aside(), cause or SERVER, then)
+        elif not cause:
             self._sleep(self._patience.delay(self._now, failure), then)
         elif self._open or self._proved:
             self._await(self._patience.broken_delay(self._now, failure), cause, then)

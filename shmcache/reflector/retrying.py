@@ -27,8 +27,16 @@ OUTAGE = BackoffSettings(cap=2.0, jitter=0.5)
 DENIED = BackoffSettings(cap=20.0, jitter=0.5, reset_after=60.0)
 """Between the attempts on a resource that we may not read (403). Rights are granted for one
 resource at a time, so each feed asks for itself, after at most 30 s."""
+ASIDE = (0.02, 0.3)
+"""Seconds, by chance: the clients of a relay that dies do not come to the next one together."""
 _UNANSWERED = frozenset(
-    {FailureKind.REFUSED, FailureKind.NETWORK, FailureKind.ENDED, FailureKind.SILENT}
+    {
+        FailureKind.REFUSED,
+        FailureKind.NETWORK,
+        FailureKind.ENDED,
+        FailureKind.SILENT,
+        FailureKind.ELSEWHERE,
+    }
 )
 QUIET_MINUTE = 60.0
 """Without an internal error for so long, the next one is the first."""
@@ -58,6 +66,8 @@ class ReflectorSettings:
     them, although it talks. Upstream warns after 10 s, and waits for ever (R-RF-16)."""
     short_watch: float = 1.0
     """A watch that ends within so many seconds brought nothing, or is not followed at once."""
+    short_watches: int = 0
+    """So many of those in a row are repeated before a list: where relays come and go."""
     internal_error_retry: float = 0.0
     """Seconds for which in-stream internal errors are retried without listing again (R-RF-08)."""
     request_retries: int = 10
@@ -130,6 +140,10 @@ class Patience:
     def outage_delay(self, now: float, failure: SourceFailure | None) -> float:
         """The same for a server that does not answer."""
         return max(self._outages.next(now), self._asked(failure))
+
+    def aside(self) -> float:
+        """Before a request to another server that is there (SERVERS2)."""
+        return self._rng.uniform(*ASIDE)
 
     def lasting(self, *, stream: bool = False) -> int:
         """The timeoutSeconds of the next watch, at random: not all end together (R-RF-06).

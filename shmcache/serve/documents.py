@@ -6,7 +6,7 @@ import platform
 from typing import TYPE_CHECKING
 
 from shmcache import __version__
-from shmcache.protocol import discovery, failures
+from shmcache.protocol import discovery, failures, relays
 from shmcache.serve.http import answers
 
 if TYPE_CHECKING:
@@ -47,12 +47,13 @@ def _ready(server: Server, request: HttpRequest) -> answers.Answer:
             lines.append(f"[-]{served.kind.key} {failure}")
         else:
             lines.append(f"[+]{served.kind.key} ok")
+    lag = relays.lines(lag=server.standing.lag())
     lines += [f"[-]{name} of an unknown kind" for name in server.catalogue.unknown]
     if ready and "verbose" not in request.query:
-        return answers.Answer(b"ok", media=answers.TEXT)
+        return answers.Answer(b"ok", media=answers.TEXT, headers=lag)
     lines.append(f"readyz check {'passed' if ready else 'failed'}")
     text = "\n".join(lines).encode() + b"\n"
-    return answers.Answer(text, code=200 if ready else 503, media=answers.TEXT)
+    return answers.Answer(text, code=200 if ready else 503, media=answers.TEXT, headers=lag)
 
 
 def _discovery(server: Server, request: HttpRequest, parts: list[str]) -> answers.Answer:

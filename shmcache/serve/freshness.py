@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmcache import states
-from shmcache.protocol import failures
+from shmcache.protocol import failures, relays
 
 if TYPE_CHECKING:
     from shmcache.reader.cache import Cache
@@ -50,6 +50,16 @@ class Standing:
             raise found.failure
         return found.lines
 
+    def lag(self) -> float | None:
+        """Seconds since anything was heard for this cache; None if nobody records it."""
+        found = []
+        for name in self._cache.resources:
+            try:
+                found.append(self._cache[name].age)
+            except KeyError:
+                continue  # another instance, which does not have it
+        return min((age for age in found if age is not None), default=None)
+
     def _look(self, served: Served) -> tuple[bytes, failures.Failure | None]:
         try:
             resource = self._cache[served.name]
@@ -61,7 +71,7 @@ class Standing:
             return b"", failures.not_listed()
         lines = served.scope.headers()
         if age is not None:
-            lines += b"Age: %d\r\n" % age
+            lines += b"Age: %d\r\n" % age + relays.lines(lag=age)
         if served.kind.warning:
             lines += b'Warning: 299 - "%b"\r\n' % served.kind.warning.encode()
         return lines, self._stale(served, age, record["state"], declared=declared)

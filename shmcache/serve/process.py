@@ -20,7 +20,7 @@ import resource as limits_of_process
 import signal
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +35,7 @@ from shmcache.errors import (
     UntrustedSegment,
 )
 from shmcache.processes.stop_requests import StopRequests
-from shmcache.processes.supervisor import Supervisor
+from shmcache.processes.supervisor import Body, Supervisor
 from shmcache.reader.cache import attach
 from shmcache.serve.auth.access import LOCAL, Access, Tokens
 from shmcache.serve.auth.neighbours import Neighbours, check_kernel, readable_for_all
@@ -124,8 +124,11 @@ def _is_local(host: str) -> bool:
         return False
 
 
-def run(options: Options) -> int:
-    """The whole life of the command; its exit status. Main thread only."""
+def run(options: Options, beside: Sequence[Body] = ()) -> int:
+    """The whole life of the command; its exit status. Main thread only.
+
+    `beside`: other children of the supervisor, such as the reflector of a relay.
+    """
     try:
         options.check()
         if options.tokens is not None:
@@ -139,9 +142,9 @@ def run(options: Options) -> int:
             where = _where(listener, secure=tls is not None)
             page = f"; its page is {where}/ui/" if options.ui else ""
             logger.info("serving cache %s at %s%s", options.name, where, page)
-            if options.processes == 1:
+            if options.processes == 1 and not beside:
                 return serve(options, listener, tls)
-            return _supervise(options, listener, tls)
+            return _supervise(options, listener, tls, beside)
     except (ServingError, SourceError) as error:
         logger.error("%s", error)  # noqa: TRY400 - the text says what to do
         return CONFIGURATION
@@ -150,10 +153,16 @@ def run(options: Options) -> int:
         return TEMPORARY if error.errno == errno.EADDRINUSE else CONFIGURATION
 
 
-def _supervise(options: Options, listener: socket.socket, tls: ssl.SSLContext | None) -> int:
-    bodies = [lambda: serve(options, listener, tls)] * options.processes
+def _supervise(
+    options: Options,
+    listener: socket.socket,
+    tls: ssl.SSLContext | None,
+    beside: Sequence[Body],
+) -> int:
+    bodies = [*beside, *[lambda: serve(options, listener, tls)] * options.processes]
     drain = options.serving.limits.drain_seconds + GRACE_SECONDS
-    supervisor = Supervisor(bodies, name="server", drain_seconds=drain, fatal=(CONFIGURATION,))
+    name = "child" if beside else "server"
+    supervisor = Supervisor(bodies, name=name, drain_seconds=drain, fatal=(CONFIGURATION,))
     notify("READY=1")
     return supervisor.run()
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import ssl
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from shmcache.protocol import failures, watching
+from shmcache.protocol import failures, relays, watching
 from shmcache.serve import routes
 from shmcache.serve.auth.access import Access
 from shmcache.serve.catalogue import Catalogue
@@ -27,11 +28,16 @@ from shmcache.serve.watch.hub import WatchHub
 
 if TYPE_CHECKING:
     from shmcache.reader.cache import Cache
+    from shmcache.serve.catalogue import Served
     from shmcache.serve.http.answers import Answer, Stream
     from shmcache.serve.http.connection import Connection
     from shmcache.serve.http.requests import HttpRequest
     from shmcache.serve.proxy.proxy import Proxy
     from shmcache.serve.ui.routes import Interface
+
+
+RELAY_PATIENCE = 0.5
+"""Seconds that a client of several relays waits for one of them: another may be there already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +119,18 @@ class Server(Listening):
         return await routes.answer(self, request, connection)
 
     async def fresh(
-        self, resource: str, version: int, namespace: str = "", *, holder: Hashable
+        self,
+        resource: str,
+        version: int,
+        namespace: str = "",
+        *,
+        holder: Hashable,
+        patience: float = math.inf,
     ) -> None:
         """Returns once the resource has reached this version; a Failure (504) after a timeout.
 
-        `namespace`: only this part of it. `holder`: in whose name the request waits.
+        `namespace`: only this part of it. `holder`: in whose name the request waits. `patience`: of
+        the client, where it has less than this server.
         """
         current = self.version(resource, namespace)
         if version <= current:
@@ -128,8 +141,9 @@ class Server(Listening):
         def ring() -> None:
             rung[0].give(None)
 
-        deadline = self.loop.now + self.serving.fresh_seconds
-        timer = self.loop.call_later(self.serving.fresh_seconds, ring)
+        seconds = min(self.serving.fresh_seconds, patience)
+        deadline = self.loop.now + seconds
+        timer = self.loop.call_later(seconds, ring)
         self.bell.add(ring)
         try:
             while True:
@@ -144,6 +158,16 @@ class Server(Listening):
             self.waiting.give_back(holder)
             timer.cancel()
             self.bell.remove(ring)
+
+    async def reached(
+        self, served: Served, headers: Mapping[str, str], namespace: str, *, holder: Hashable
+    ) -> None:
+        """Waits for the version that a client of relays has reached (RELAYED2)."""
+        version = relays.reached(headers)
+        if version:
+            await self.fresh(
+                served.name, version, namespace, holder=holder, patience=RELAY_PATIENCE
+            )
 
     def version(self, resource: str, namespace: str = "") -> int:
         """The version of the content of a resource; 0 if unknown.

@@ -27,6 +27,7 @@ class FailureKind(Enum):
     HTTP = "http"  # an HTTP error: `status` says which
     GARBAGE = "garbage"  # not what the protocol allows
     CANCELLED = "cancelled"  # by us
+    ELSEWHERE = "elsewhere"  # this server cannot go on where we are: others may
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class SourceFailure:
     message: str
     status: ServerStatus | None = None
     retry_after: float | None = None
+    at_once: bool = False
+    """Another server is there: the next request goes to it."""
 
     @property
     def code(self) -> int:
@@ -86,6 +89,10 @@ class Source(Protocol):
     @property
     def behind(self) -> bool:
         """Whether more of the open watch has arrived at this host than was read."""
+
+    @property
+    def speaks_for_all(self) -> bool:
+        """Whether the version of the last probe is that of every resource of the server."""
 
     def interrupt(self) -> None:
         """Ends the open watch, as if its connection had broken. From any thread."""

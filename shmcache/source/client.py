@@ -10,7 +10,7 @@ import logging
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib import metadata
@@ -19,6 +19,7 @@ from typing import Any
 import urllib3
 from urllib3.connectionpool import HTTPConnectionPool
 
+from shmcache.protocol.relays import REACHED_HEADER
 from shmcache.source import discovery
 from shmcache.source.access import Load, ServerAccess
 from shmcache.source.base import SourceFailed
@@ -108,6 +109,10 @@ class Client:
         self._access: ServerAccess | None = None
         self._sent: list[tuple[str, str]] = []
         self._warnings: set[str] = set()
+        self.reached = ""
+        """The version that is named to relays (protocol/relays.py); "" names none."""
+        self.answered: Mapping[str, str] = {}
+        """The headers of the last answer."""
 
     def cancel(self) -> None:
         """Ends what is under way and refuses what comes after. From any thread."""
@@ -258,6 +263,8 @@ class Client:
         headers = urllib3.HTTPHeaderDict(self._sent)
         headers["User-Agent"] = self.server.agent
         headers["Accept"] = accept
+        if self.reached:
+            headers[REACHED_HEADER] = self.reached
         headers["Accept-Encoding"] = "gzip" if gzip and access.gzip_pays else "identity"
         if body is not None:
             headers["Content-Type"] = JSON
@@ -273,7 +280,16 @@ class Client:
             decode_content=False,
         )
         assert isinstance(response, urllib3.HTTPResponse)
+        self.answered = response.headers
         return response
+
+    def status_of(self, path: str, *, silence: float) -> int:
+        """The HTTP code of an answer whose body does not matter. SourceFailed without one."""
+        with as_failures(self._line, f"GET {path}"):
+            response = self._open(path, silence=silence, accept="*/*", gzip=False)
+            code = response.status
+            response.close()
+            return code
 
     def _pool_for(self, access: ServerAccess) -> urllib3.PoolManager:
         """The pool of this server and identity; another one's is closed."""

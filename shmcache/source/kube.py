@@ -22,6 +22,7 @@ from shmcache._hot import Frames, ItemScanner
 from shmcache.protocol.items import Identity, Item, ListMeta
 from shmcache.protocol.options import ListOptions
 from shmcache.protocol.paths import is_segment
+from shmcache.protocol.relays import stated
 from shmcache.protocol.selectors.shards import UID, ShardSelector
 from shmcache.source import discovery
 from shmcache.source.base import SourceFailed
@@ -153,10 +154,20 @@ class KubeSource:
             options,
             accept=self._accept(WATCH_METADATA),
             silence=silence,
-            gzip=False,  # a server may end a gzip member with each write
+            gzip=self._compress and bool(options.send_initial_events),
             bounded=True,
         ) as body:
             yield self._events(body)
+
+    @property
+    def client(self) -> Client:
+        """Its requests."""
+        return self._client
+
+    @property
+    def speaks_for_all(self) -> bool:
+        """Whether the version of the last answer is that of the whole server: not of a relay."""
+        return stated(self._client.answered) is None
 
     def cancel(self) -> None:
         """Makes the request under way fail as CANCELLED, and every later one. From any thread."""

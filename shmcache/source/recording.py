@@ -113,6 +113,11 @@ class RecordedSource:
         return self._source.probe(options)
 
     @property
+    def speaks_for_all(self) -> bool:
+        """As of the source that is recorded."""
+        return self._source.speaks_for_all
+
+    @property
     def behind(self) -> bool:
         """As of the source that is recorded."""
         return self._source.behind

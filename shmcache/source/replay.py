@@ -51,6 +51,7 @@ class ReplaySource:
         self._cancelled = threading.Event()
         self._pace = _Pace(speed, rate, clock, wait or self._cancelled.wait)
         self.behind = False
+        self.speaks_for_all = True
         self.ended = threading.Event()
         """All that was recorded has been given."""
 

@@ -81,6 +81,7 @@ class FakeSource:
         self.watch_cache = True
         """With one, it ignores the limit at version "0"; without, it never does."""
         self.behind = False
+        self.speaks_for_all = True
         """Whether its watches say that more has arrived than was read."""
         self.batch = 1000
         """Items that a watch gives at once."""

@@ -121,3 +121,65 @@ def test_the_unit_does_not_restart_after_a_configuration_error() -> None:
     (status,) = re.findall(r"^RestartPreventExitStatus=(\d+)$", text, re.MULTILINE)
 
     assert service.CONFIGURATION == int(status)
+
+
+@pytest.fixture(scope="module")
+def relays() -> dict[str, Any]:
+    yaml = pytest.importorskip("yaml", reason="needs PyYAML: pip install pyyaml")
+    found = yaml.safe_load_all((DEPLOY / "relays.yaml").read_text())
+    return {f"{each['kind']}/{each['metadata']['name']}": each for each in found}
+
+
+def test_the_relays_manifest_fits_the_official_models(relays: dict[str, Any]) -> None:
+    from kubernetes.client import ApiClient
+
+    from shmcache.models.decoding import to_model
+
+    with ApiClient() as client:
+        for obj in relays.values():
+            assert obj == client.sanitize_for_serialization(to_model(obj))
+
+
+def test_the_command_of_the_relays_is_valid_and_its_ports_are_probed(
+    relays: dict[str, Any],
+) -> None:
+    from shmcache.cli.arguments import Parser
+    from shmcache.cli.commands import relay
+
+    (container,) = relays["StatefulSet/relays"]["spec"]["template"]["spec"]["containers"]
+    command, *words = container["args"]
+    parser = Parser(command, relay.HELP)
+    relay.add_arguments(parser)
+    options = parser.parse_intermixed_args(words)
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+
+    assert command == "relay"
+    assert (options.listen, options.metrics) == (f":{ports['https']}", f":{ports['metrics']}")
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["port"] in ports
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert {os.path.dirname(options.cache), os.path.dirname(options.tls_cert)} == mounts
+
+
+def test_the_roles_of_relays_and_leaves_cover_what_is_relayed(relays: dict[str, Any]) -> None:
+    args = relays["StatefulSet/relays"]["spec"]["template"]["spec"]["containers"][0]["args"]
+    resources = [word for word in args[1:] if not word.startswith("-")]
+    for name in ("shmcache-relays", "shmcache-leaves"):
+        rules = relays[f"ClusterRole/{name}"]["rules"]
+        readable = {
+            resource
+            for rule in rules
+            if {"list", "watch"} <= set(rule["verbs"])
+            for resource in rule["resources"]
+        }
+        assert set(resources) == readable
+    review = [rule["resources"] for rule in relays["ClusterRole/shmcache-relays"]["rules"][1:]]
+    assert review == [["tokenreviews"], ["subjectaccessreviews"]]
+
+
+def test_one_relay_stays_whatever_is_drained(relays: dict[str, Any]) -> None:
+    budget = relays["PodDisruptionBudget/relays"]["spec"]
+    found = relays["StatefulSet/relays"]["spec"]
+
+    assert budget["maxUnavailable"] < found["replicas"]
+    assert budget["selector"] == found["selector"]

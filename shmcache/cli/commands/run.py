@@ -19,6 +19,10 @@ HELP = "Watches the API server and keeps a cache: one process for the whole mach
 _TOP = {
     "cache": "name",
     "server": "server",
+    "server_ca": "server_ca",
+    "server_cert": "server_cert",
+    "server_key": "server_key",
+    "server_token_file": "server_token_file",
     "kubeconfig": "kubeconfig",
     "context": "context",
     "namespace": "namespaces",
@@ -97,8 +101,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="check the configuration, the credentials and the rights at the API "
         "server, print what would be cached, and exit",
     )
-    _add_selection(parser)
-    _add_server(parser)
+    add_selection(parser)
+    add_server(parser)
     _add_etcd(parser)
     _add_recorder(parser)
     _add_process(parser)
@@ -109,7 +113,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     renamed(parser, "--metrics", now="--listen", dest="listen")
 
 
-def _add_selection(parser: argparse.ArgumentParser) -> None:
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """The options that choose objects."""
     group = parser.add_argument_group("objects")
     group.add_argument(
         "-n", "--namespace", metavar="A,B", help="namespaces to cache (default: all)"
@@ -149,7 +154,8 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_server(parser: argparse.ArgumentParser) -> None:
+def add_server(parser: argparse.ArgumentParser) -> None:
+    """The options that choose servers."""
     group = parser.add_argument_group("API server")
     group.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig file, as for kubectl")
     group.add_argument(
@@ -159,8 +165,17 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
         help="context of the kubeconfig; may be repeated: a process and a cache for each",
     )
     group.add_argument(
-        "-s", "--server", metavar="URL", help="API server to use without a kubeconfig"
+        "-s",
+        "--server",
+        metavar="URL",
+        action="append",
+        help="API server or relay to use without a kubeconfig; repeated, the next one takes over "
+        "when one fails, and `kube` is that of the kubeconfig",
     )
+    group.add_argument("--server-ca", metavar="FILE", help="certificates to check servers with")
+    group.add_argument("--server-cert", metavar="FILE", help="client certificate for servers")
+    group.add_argument("--server-key", metavar="FILE", help="key of the client certificate")
+    group.add_argument("--server-token-file", metavar="FILE", help="file with a token for servers")
     group.add_argument(
         "--requests-per-second", metavar="N", help="limit on new lists and watches (default: 20)"
     )

@@ -104,7 +104,7 @@ class _Check:
         from shmcache.serve.auth.review import Poster
 
         try:
-            server = reach(self._configuration)
+            server = reach(self._configuration)[-1]  # the others relay it
         except SourceError as error:
             self._problem(WRONG, str(error))
             return

@@ -55,8 +55,8 @@ def add_options(parser: argparse.ArgumentParser, *, address: str, max_age: str) 
         metavar="N",
         help="number of server processes (default: 1)",
     )
-    _add_access(parser)
-    _add_limits(parser, max_age)
+    _add_reviewer(add_access(parser))
+    add_limits(parser, max_age)
     renamed(parser, "--address", now="--listen", dest="listen")
     renamed(
         parser, "--unix-socket", now="--listen unix:PATH", dest="listen", convert="unix:{}".format
@@ -84,7 +84,16 @@ def add_options(parser: argparse.ArgumentParser, *, address: str, max_age: str) 
     )
 
 
-def _add_access(parser: argparse.ArgumentParser) -> None:
+def _add_reviewer(group: Any) -> None:
+    group.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig file for --review")
+    group.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
+    group.add_argument(
+        "-s", "--server", metavar="URL", help="API server for --review, without a kubeconfig"
+    )
+
+
+def add_access(parser: argparse.ArgumentParser) -> Any:
+    """The options of access, which `relay` has as well; returns their group."""
     group = parser.add_argument_group("access")
     group.add_argument(
         "--tls-cert", metavar="FILE", help="certificate; a changed file is loaded again"
@@ -97,11 +106,6 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--review", action="store_true", help="let the API server check each token and its rights"
-    )
-    group.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig file for --review")
-    group.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
-    group.add_argument(
-        "-s", "--server", metavar="URL", help="API server for --review, without a kubeconfig"
     )
     group.add_argument(
         "--proxy",
@@ -122,9 +126,11 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="serve every client that can reach the address, without tokens or TLS",
     )
+    return group
 
 
-def _add_limits(parser: argparse.ArgumentParser, max_age: str) -> None:
+def add_limits(parser: argparse.ArgumentParser, max_age: str) -> None:
+    """The limits, and the form of the log."""
     group = parser.add_argument_group("limits")
     group.add_argument(
         "--max-age",

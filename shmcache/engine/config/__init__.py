@@ -38,7 +38,11 @@ class Configuration:
     memory: WriterSettings = field(default_factory=WriterSettings)
     timing: Timing = field(default_factory=Timing)
     name: str = "shmcache"
-    server: str = ""
+    server: tuple[str, ...] = ()
+    server_ca: str = ""
+    server_cert: str = ""
+    server_key: str = ""
+    server_token_file: str = ""
     kubeconfig: str = ""
     context: str = ""
     contexts: tuple[str, ...] = ()

@@ -39,6 +39,7 @@ def check(configuration: Configuration) -> None:
     check_namespaces("namespaces", configuration.default_namespaces)
     _check_contexts(configuration)
     _check_etcd(configuration)
+    _check_servers(configuration)
     meant: dict[str, str] = {}
     for plan in configuration.plans:
         _check_plan(plan)
@@ -118,6 +119,20 @@ def _check_contexts(configuration: Configuration) -> None:
             raise ConfigurationError(
                 f"{flag_name(name)} is for one cluster, and there are {len(contexts)} contexts: "
                 "run a process of its own for that cluster"
+            )
+
+
+def _check_servers(configuration: Configuration) -> None:
+    """Each server once; what belongs to them needs them; a recording has one."""
+    servers = configuration.server
+    if len(set(servers)) < len(servers):
+        raise ConfigurationError(f"server must not repeat a URL: {', '.join(servers)}")
+    if len(servers) > 1 and configuration.record:
+        raise ConfigurationError("--record is for one server: name one of them with --server")
+    for name in ("server_ca", "server_cert", "server_key", "server_token_file"):
+        if getattr(configuration, name) and not servers:
+            raise ConfigurationError(
+                f"{flag_name(name)} needs the servers: name them with --server"
             )
 
 

@@ -34,11 +34,20 @@ class Key:
     meaning: str
 
 
+KUBE = "kube"
+"""Stands for the server of the kubeconfig among several servers."""
+
 CACHE = (
     Key("name", kinds.text, "string", "shmcache", "name of the cache in shared memory, or a "
         "directory if it contains a /"),
-    Key("server", kinds.text, "string", "from the kubeconfig", "URL of an API server that needs no "
-        "kubeconfig, such as `kubectl proxy`"),
+    Key("server", kinds.texts, "list of strings", "from the kubeconfig", "URLs of an API server "
+        "and of relays, in the order of preference; `kube` is the server of the kubeconfig"),
+    Key("server_ca", kinds.text, "string", "the system's", "certificates to check those servers "
+        "with"),
+    Key("server_cert", kinds.text, "string", "none", "client certificate for those servers"),
+    Key("server_key", kinds.text, "string", "none", "key of that certificate"),
+    Key("server_token_file", kinds.text, "string", "none", "file with the token for those servers; "
+        "it is read at each request"),
     Key("kubeconfig", kinds.text, "string", "as kubectl", "kubeconfig file; without one, a Pod "
         "uses its service account"),
     Key("context", kinds.text, "string", "the current one", "context of the kubeconfig"),

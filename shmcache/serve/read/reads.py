@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from shmcache.errors import InvalidSelector, StaleObjectError
-from shmcache.protocol import accept, failures, tokens, validation
+from shmcache.protocol import accept, failures, relays, tokens, validation
 from shmcache.reader import listing
 from shmcache.reader.selectors import FieldSelector, LabelSelector
 from shmcache.serve.catalogue import declaration
@@ -74,6 +74,7 @@ async def list_(
     shape = served.scope.check(kind, target.namespace, shape=shape)
     labels, fields = served.scope.check_selectors(kind, labels, fields)
     shard = validation.shard_of(asked)
+    await server.reached(served, request.headers, target.namespace, holder=connection.holder)
     if not asked.continue_token:
         wanted_version = validation.numeric(asked.resource_version)
         await server.fresh(served.name, wanted_version, target.namespace, holder=connection.holder)
@@ -93,7 +94,8 @@ async def list_(
             if shard is not None:
                 metadata["shardInfo"] = validation.shard_info(shard)
             body = shapes.pieces(kind, walk, metadata, shape)
-            answer = _stream(request, body, headers + shown)
+            stated = relays.lines(lag=None, version=state.version)
+            answer = _stream(request, body, headers + shown + stated)
         except StaleObjectError:
             if tries == TRIES - 1:
                 raise

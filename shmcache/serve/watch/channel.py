@@ -23,6 +23,7 @@ Invariants
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ from shmcache.protocol.versions import number_of
 from shmcache.serve.catalogue import declaration
 from shmcache.serve.read import namespace_versions as lanes
 from shmcache.serve.watch.change import WatchChange, changes_of, difference, ends_gap
+from shmcache.serve.watch.fills import Fill, Fills
 from shmcache.serve.watch.history import History
 from shmcache.serve.watch.selection import Index
 
@@ -83,6 +85,7 @@ class Channel:
         self._index = Index()
         self._kept: OrderedDict[tuple[int, str, str], bytes] = OrderedDict()
         self._kept_bytes = 0
+        self.fills = Fills(time.monotonic)
         self._enter()
 
     # ---- its position --------------------------------------------------------------------------
@@ -91,6 +94,7 @@ class Channel:
         """Starts at the latest state. KeyError if the cache has no such resource (any more)."""
         self.reader: Reader
         self.reader, self.number = self._cache.locate(self.resource)
+        self.fills.drop()
         root = self.reader.root()
         record = root.record(self.number)
         self._stand(root, record)
@@ -177,6 +181,12 @@ class Channel:
         return self.version if reached == self.latest or reached < 0 else str(reached)
 
     # ---- watches -------------------------------------------------------------------------------
+
+    def fill(self, selection: WatchSelection, *, least: int, shared: bool) -> Fill:
+        """The state that a newcomer's first objects are of."""
+        mark, reached = self.mark(selection), self.reached(selection)
+        shared = shared and not self.lanes and self.latest >= 0
+        return self.fills.fill(self.root, self.position, mark, reached, least=least, shared=shared)
 
     def join(self, watcher: Watcher) -> None:
         """Makes the watch live: it receives every change from now on."""

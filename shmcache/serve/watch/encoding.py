@@ -14,7 +14,7 @@ import orjson
 from shmcache.protocol import framing, watching
 from shmcache.protocol.accept import FULL, PARTIAL, TABLE, Shape
 from shmcache.protocol.tables import printing
-from shmcache.serve.http import websocket
+from shmcache.serve.http import websocket, zipping
 from shmcache.serve.read.shapes import WHOLE
 
 if TYPE_CHECKING:
@@ -29,6 +29,12 @@ Wrap = Callable[[Sequence[bytes]], bytes]
 def chunk(lines: Sequence[bytes]) -> bytes:
     """The lines as one chunk of a chunked body."""
     data = b"".join(lines)
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def zipped(lines: Sequence[bytes]) -> bytes:
+    """The lines as one chunk that is a gzip member; live watches share it as any other bytes."""
+    data = zipping.whole(b"".join(lines))
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 

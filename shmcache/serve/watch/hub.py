@@ -167,6 +167,7 @@ class WatchHub:
         """Ends watches of a resource that is too stale to be shown."""
         self._look_later()
         for served, channel in list(self._channels.values()):
+            channel.fills.tidy()
             try:
                 self._server.standing.headers(served)
             except failures.Failure as failure:
@@ -189,7 +190,7 @@ class Opening:
     """A watch between its request and its first bytes, and then its clock."""
 
     __slots__ = ("_asked", "_bookmark", "_current", "_end", "_permit", "_timer", "_watches",
-                 "channel", "watcher")  # fmt: skip
+                 "channel", "least", "watcher")  # fmt: skip
 
     def __init__(
         self,
@@ -207,6 +208,8 @@ class Opening:
         self._permit = permit
         self._asked = asked
         self._timer: Timer | None = None
+        self.least = 0
+        """The version that the client has reached (relays.py)."""
         self.channel = watches.channel(served)
         self.watcher = Watcher(self.channel, selection, form)
 
@@ -224,7 +227,7 @@ class Opening:
         try:
             if refused is not None:
                 raise refused
-            watcher.begin(watching.beginning(asked), self._current)
+            watcher.begin(watching.beginning(asked), self._current, least=self.least)
         except failures.Failure as failure:
             watcher.fail(failure)
         else:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shmcache.protocol import accept, failures, validation, watching
+from shmcache.protocol import accept, failures, relays, validation, watching
 from shmcache.serve.auth.permit import Permit
-from shmcache.serve.http import websocket
+from shmcache.serve.http import websocket, zipping
 from shmcache.serve.http.weights import weight_of_selectors
 from shmcache.serve.read import reads
 from shmcache.serve.watch import encoding as watch_forms
@@ -43,11 +43,14 @@ async def answer(
         connection.send(refusal.line)
         connection.close(lingering=True)
         return
+    await server.reached(served, request.headers, namespace, holder=connection.holder)
     version = watching.beginning(asked).fresh
     refused = await _refusal(server, connection, served, version, namespace)
     current = await server.consistency.current(served, asked.resource_version, namespace=namespace)
     headers = server.standing.headers(served)
     headers += current.headers(server.catalogue.root(served)[0])  # nothing waits from here on
+    reached = server.version(served.name, namespace)
+    headers += relays.lines(lag=None, version=str(reached) if reached else "")
     if request.method == "HEAD":
         connection.begin(headers=headers)
         connection.done()
@@ -56,6 +59,8 @@ async def answer(
         raise failures.not_ready()
     form = WatchForm(served.kind, shape)
     selection = selection_of(namespace, labels, fields, shard)
+    zips = bool(asked.send_initial_events) and zipping.wanted(request.headers)
+    least = relays.reached(request.headers)
     request.headers = server.access.proof(request.headers)
     connection.forget_headers()
     connection.weigh()
@@ -64,6 +69,7 @@ async def answer(
         opening = server.watches.open(
             served, selection, form, asked, permit=permit, current=current
         )
+        opening.least = least
     except KeyError as error:  # the next instance of the cache does not have it, yet
         permit.leave()
         raise failures.not_ready() from error
@@ -73,7 +79,7 @@ async def answer(
     if upgrade:
         _Socket(connection, opening, b"%b%b\r\n" % (upgrade, headers), refused)
     else:
-        _stream(connection, opening, headers, refused)
+        _stream(connection, opening, headers, refused, zips=zips)
 
 
 async def _refusal(
@@ -88,13 +94,21 @@ async def _refusal(
 
 
 def _stream(
-    connection: Connection, opening: Opening, headers: bytes, refused: failures.Failure | None
+    connection: Connection,
+    opening: Opening,
+    headers: bytes,
+    refused: failures.Failure | None,
+    *,
+    zips: bool,
 ) -> None:
-    connection.begin(headers=headers)
+    zips = zips and connection.chunked
+    connection.begin(headers=headers + zipping.HEADERS if zips else headers)
     if not connection.alive:
         opening.drop()
         return
     wrap = watch_forms.chunk if connection.chunked else watch_forms.plain
+    if zips:
+        wrap = watch_forms.zipped
     connection.on_drained, connection.on_lost = opening.watcher.pump, opening.watcher.gone
     opening.begin(connection, wrap, refused)
 

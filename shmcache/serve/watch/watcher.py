@@ -25,11 +25,13 @@ from shmcache.protocol import failures, watching
 from shmcache.reader import listing
 from shmcache.serve.read.consistency import ANYTHING, Currency
 from shmcache.serve.watch import encoding as watch_forms
+from shmcache.serve.watch.fills import FirstPage
 
 if TYPE_CHECKING:
     from shmcache._hot import Root, View
     from shmcache.serve.watch.channel import Channel
     from shmcache.serve.watch.encoding import WatchForm, Wrap
+    from shmcache.serve.watch.fills import Fill
     from shmcache.serve.watch.selection import WatchSelection
 
 CallSoon = Callable[[Callable[[], object]], object]
@@ -69,6 +71,7 @@ class Watcher:
     __slots__ = (
         "_after_key",
         "_end_mark",
+        "_fill",
         "_initial",
         "_mark",
         "_next",
@@ -102,6 +105,7 @@ class Watcher:
         """In bytes."""
         self.on_end: Callable[[], object] = _nothing
         self._initial: Root | None = None
+        self._fill: Fill | None = None
         self._after_key: str | None = None
         self._end_mark = False
         self._mark = "0"
@@ -125,10 +129,14 @@ class Watcher:
         self._next = call_soon
         self.channel.watchers[self] = None
 
-    def begin(self, beginning: watching.Beginning, current: Currency = ANYTHING) -> None:
+    def begin(
+        self, beginning: watching.Beginning, current: Currency = ANYTHING, *, least: int = 0
+    ) -> None:
         """Goes on from a version. A Failure (410) if that is too old; then nothing was sent.
 
-        A Failure (503) if the state that it would begin with is not `current` (SERVE5).
+        A Failure (503) if the state that it would begin with is not `current` (SERVE5). Where that
+        demands nothing, the first objects may be those of a moment ago, but not before version
+        `least` (FILL1).
         """
         channel = self.channel
         while channel.drain():
@@ -139,7 +147,11 @@ class Watcher:
         self.position = channel.position
         if beginning.initial:
             self.phase = INITIAL
-            self._initial, self._mark = channel.root, channel.mark(self.selection)
+            least = max(least, beginning.fresh)
+            fill = self._fill = channel.fill(
+                self.selection, least=least, shared=current is ANYTHING
+            )
+            self._initial, self._mark, self.position = fill.root, fill.mark, fill.position
             self._end_mark = beginning.end_mark
         elif beginning.after is not None:
             self.after = beginning.after
@@ -170,6 +182,24 @@ class Watcher:
 
     def _page(self) -> None:
         """The next initial events; then the mark after the last one."""
+        fills, fill = self.channel.fills, self._fill
+        assert fill is not None
+        place = (self.selection, self.form.key, self.wrap, self._end_mark, self._after_key,
+                 self.shown)  # fmt: skip
+        page = fills.page(fill, place)
+        if page is None:
+            page = self._make_page()
+            fills.keep(fill, place, page)
+        self._after_key, self.shown = page.after, page.shown
+        if page.done:
+            self._initial = self._fill = None
+            self.phase = LAGGING
+        if page.data and self.phase != ENDED:
+            self.sent += len(page.data)
+            self.out.send(page.data)
+        self._again()
+
+    def _make_page(self) -> FirstPage:
         root = self._initial
         assert root is not None
         found = self._objects(root)
@@ -186,11 +216,8 @@ class Watcher:
         if done and self._end_mark:
             lines.append(self.form.mark(self._mark, end=True, first=not self.shown))
             self.shown = True
-        if done:
-            self._initial = None
-            self.phase = LAGGING
-        self._send(lines)
-        self._again()
+        data = self.wrap(lines) if lines else b""
+        return FirstPage(data, self._after_key, done, self.shown)
 
     def _objects(self, root: Root) -> list[tuple[str, View]]:
         """The next page of the selected objects, in the order of the keys."""
@@ -308,7 +335,7 @@ class Watcher:
         if self.phase == LIVE:
             self.channel.leave(self)
         self.phase = ENDED
-        self._initial = None
+        self._initial = self._fill = None
         self.channel.watchers.pop(self, None)
         self.channel.waiting.pop(self, None)
         self.on_end()

@@ -95,6 +95,7 @@ class EtcdSource:
         """The last change that we know: its key, and the mod_revision, 0 of a deleted key."""
         self.behind = False
         self._early: list[tuple[WatchAnswer, int]] = []
+        self.speaks_for_all = True
 
     @property
     def what(self) -> str:

@@ -131,7 +131,7 @@ def test_flags_mean_the_same_as_the_keys_of_a_file() -> None:
     assert {
         "namespaces": "a,b",
         "allow_secrets": True,
-        "server": "http://x",
+        "server": ["http://x"],
         "replay": "f",
         "memory": {"arena_max": "1GiB"},
         "resources": {"pods": shared, "deployments.apps": shared},

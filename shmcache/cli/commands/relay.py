@@ -1,0 +1,116 @@
+"""`shmcache relay`: `run` and `serve` under one supervisor, for caches of other machines."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from functools import partial
+from typing import Any
+
+from shmcache.cli.arguments import Parser, at_least, value
+from shmcache.cli.commands import run as reflector
+from shmcache.cli.commands import serve as server
+from shmcache.cli.output.finding import USAGE, WRONG
+
+HELP = "Keeps a cache and serves it: caches of other machines follow it in place of the API server."
+EPILOG = """\
+A reflector and its servers are children of one process, which starts them again when they end. They
+share a cache on this machine. Clients follow with `shmcache run --server`, which takes several
+relays; relays pass on the resourceVersions of the API server, so that a client goes on at another
+one without a list. --review asks the last of the servers. docs/relays.md describes a deployment.
+
+  shmcache relay pods --server kube --listen :8443 --tls-cert tls.crt --tls-key tls.key --review
+  shmcache run pods --server https://relay-a:8443 --server https://relay-b:8443 --server kube
+
+Exit status: 0 ended in order, 2 command line, 70 internal error, 75 try again later,
+77 permission denied, 78 configuration.
+"""
+_APART = frozenset({"listen", "max_age"})
+"""Flags that `run` and `serve` both have, and mean differently."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `run` and of `serve`."""
+    parser.epilog = EPILOG
+    parser.usage = "shmcache relay [RESOURCE ...] [OPTIONS]"
+    parser.add_argument("resources", nargs="*", metavar="RESOURCE", help="resources to relay")
+    parser.add_argument(
+        "-c", "--config", metavar="FILE", help="configuration file in TOML, as of `run`"
+    )
+    parser.add_argument(
+        "--cache", metavar="NAME", help="name of the cache (default: SHMCACHE_NAME, or shmcache)"
+    )
+    parser.add_argument(
+        "--listen",
+        default=server.ADDRESS,
+        metavar="ADDRESS",
+        help=f"listen on HOST:PORT, :PORT or unix:PATH (default: {server.ADDRESS})",
+    )
+    parser.add_argument(
+        "--metrics", metavar="ADDRESS", help="serve the reflector's metrics and probes there"
+    )
+    parser.add_argument(
+        "--socket-mode",
+        type=value("mode"),
+        default=0o600,
+        metavar="MODE",
+        help="file mode of a Unix socket (default: 0600)",
+    )
+    parser.add_argument(
+        "-p",
+        "--processes",
+        type=at_least(1),
+        default=1,
+        metavar="N",
+        help="number of server processes (default: 1)",
+    )
+    reflector.add_selection(parser)
+    reflector.add_server(parser)
+    server.add_access(parser)
+    server.add_limits(parser, "5m")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the command and returns its exit status."""
+    from shmcache.engine import config as configuration
+    from shmcache.engine import logs, plans, service
+    from shmcache.engine.config import keys
+    from shmcache.serve import process
+
+    try:
+        wanted = configuration.of_process(options.config, reflector.flags_of(_of_run(options)))
+        serving = _served(options, wanted)
+    except (keys.ConfigurationError, plans.PlanError) as error:
+        print(f"shmcache relay: {error}", file=sys.stderr)
+        return WRONG
+    except ValueError as error:
+        print(f"shmcache relay: {error}", file=sys.stderr)
+        return USAGE
+    logs.start_logging(options.log_format, options.log_level)
+    return process.run(serving, [partial(service.run, wanted)])
+
+
+def _of_run(options: argparse.Namespace) -> argparse.Namespace:
+    """The options as `run` takes them."""
+    parser = Parser("run", reflector.HELP)
+    reflector.add_arguments(parser)
+    found = parser.parse_intermixed_args([])
+    known = vars(found)
+    given = {name: text for name, text in vars(options).items() if name not in _APART}
+    known.update({name: text for name, text in given.items() if name in known})
+    found.listen = options.metrics
+    return found
+
+
+def _served(options: argparse.Namespace, wanted: Any) -> Any:
+    """The options as `serve` takes them."""
+    from shmcache.engine.config.keys import ConfigurationError
+    from shmcache.engine.service import reach
+
+    if wanted.contexts or wanted.etcd or wanted.replay:
+        raise ConfigurationError("a relay relays one API server: name it with --server")
+    review, options.review = options.review, False
+    found = server.options_of(options)
+    asked = (lambda: reach(wanted)[-1]) if review else None
+    return dataclasses.replace(found, name=wanted.name, review=asked)

@@ -1,0 +1,50 @@
+"""Headers between relays and their clients: a relay is `shmcache serve` in front of other caches.
+
+    RELAYED1  each answer of lists and watches names the version that the relay had when it began,
+        and its lag: the seconds since its own server was last heard.
+    RELAYED2  a client may name the version that it has reached: a relay that has not waits for it
+        a moment, and then refuses as the API server refuses a version from the future (504).
+
+API servers neither send these headers nor heed them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+VERSION_HEADER = "X-Shmcache-Version"
+LAG_HEADER = "X-Shmcache-Lag"
+REACHED_HEADER = "X-Shmcache-Reached"
+"""Of a request."""
+
+
+class RelayStatement(NamedTuple):
+    """Version and lag of a relay."""
+
+    version: str
+    lag: float
+
+
+def stated(headers: Mapping[str, str]) -> RelayStatement | None:
+    """The statement in an answer's headers; None of an API server."""
+    lag, version = headers.get(LAG_HEADER), headers.get(VERSION_HEADER, "")
+    if lag is None:
+        return None
+    try:
+        seconds = float(lag)
+    except ValueError:
+        return None
+    return RelayStatement(version, max(seconds, 0.0)) if seconds < float("inf") else None
+
+
+def lines(*, lag: float | None, version: str = "") -> bytes:
+    """The headers of an answer, each with its CRLF."""
+    found = b"" if lag is None else f"{LAG_HEADER}: {lag:.3f}\r\n".encode()
+    return found + (f"{VERSION_HEADER}: {version}\r\n".encode() if version else b"")
+
+
+def reached(headers: Mapping[str, str]) -> int:
+    """The version that a client has reached, by its request; 0 if it names none."""
+    text = headers.get(REACHED_HEADER.lower(), "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 200 else 0

@@ -1,0 +1,406 @@
+"""Relays in two tiers under kills, stops and restarts: do leaves see each change, at what cost?
+
+    API server ▸ 2 relays ▸ 2 relays ▸ leaves           each a process group of its own
+
+    python tests/campaigns/relays.py --seconds 120 --leaves 4 --seed 7
+
+Relays are killed with all their children (SIGKILL), stopped for a while (SIGSTOP) and drained
+(SIGTERM), and started again on what they left; the API server resets its connections and ends its
+watches; now and then all relays go at once. All the while objects are written. A checker follows
+each leaf's ring. In the end
+
+    RELAYS1  each leaf saw each change of each object once, in the order of the server;
+    RELAYS2  each leaf, and each relay, has the objects of the server;
+    RELAYS3  the API server had one full list, or watch-list, of each relay of the first tier, and
+        no other one: nothing was compacted. Probes (limit=1) and proofs
+        (resourceVersionMatch=Exact, metadata only) are counted apart.
+
+The last line is "passed"; anything else is a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import shmcache
+from shmcache.memory.segments import Place
+from shmcache.testing import ApiServer
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DEADLINE = 120.0
+OBJECTS = 150
+RATE = 0.004
+"""Seconds between two writes."""
+STOPS = (0.5, 12.0)
+"""Seconds for which a relay is stopped; a watch is left after about ten."""
+
+
+class Group:
+    """One `shmcache` command with all its children, at one port."""
+
+    def __init__(self, name: str, arguments: list[str], log: Path) -> None:
+        self.name = name
+        self._arguments = arguments
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self.kills = self.stops = self.drains = 0
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "shmcache", *self._arguments],
+                cwd=ROOT,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def send(self, number: int) -> None:
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def end(self, number: int = signal.SIGTERM) -> None:
+        """Signals the whole group, and waits for its first process."""
+        if self._process is None:
+            return
+        self.send(signal.SIGCONT)
+        if number == signal.SIGTERM:
+            self._process.terminate()
+        else:
+            self.send(number)
+        self._process.wait(DEADLINE)
+        pid, self._process = self._process.pid, None
+        eventually(f"the end of {self.name}", lambda: not has_members(pid))
+
+
+class Follower:
+    """The changes that readers of one cache see."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.cache = shmcache.attach(name, timeout=DEADLINE)
+        self.seen: dict[str, list[str]] = collections.defaultdict(list)
+        self.count = 0
+        self.registration = self.cache["pods"].add_handler(
+            on_add=lambda new, initial: self._note(new),  # noqa: ARG005
+            on_update=lambda old, new: self._note(new),  # noqa: ARG005
+            on_delete=lambda old, unknown: self._gone(old),  # noqa: ARG005
+        )
+        self.cache.start()
+
+    def _note(self, obj: Any) -> None:
+        metadata = obj["metadata"]
+        self.seen[metadata["name"]].append(metadata["resourceVersion"])
+        self.count += 1
+
+    def _gone(self, obj: Any) -> None:
+        self.seen[obj["metadata"]["name"]].append("deleted")
+        self.count += 1
+
+    def contents(self) -> dict[str, str]:
+        return {
+            one["metadata"]["name"]: one["metadata"]["resourceVersion"]
+            for one in self.cache["pods"].list()
+        }
+
+    def close(self) -> None:
+        self.cache.close()
+
+
+class Writes(threading.Thread):
+    """Writes until it is ended; the versions of each object, in their order."""
+
+    def __init__(self, server: ApiServer, seed: int) -> None:
+        super().__init__(name="writes", daemon=True)
+        self.written: dict[str, list[str]] = collections.defaultdict(list)
+        self.count = 0
+        self._server = server
+        self._rng = random.Random(f"{seed} writes")
+        self._end = threading.Event()
+        self._there: set[str] = set()
+
+    def end(self) -> None:
+        self._end.set()
+        self.join(DEADLINE)
+
+    def run(self) -> None:
+        while not self._end.wait(RATE):
+            name = f"p-{self._rng.randrange(OBJECTS)}"
+            if name not in self._there:
+                self._there.add(name)
+                self._note(self._server.create("pods", self._pod(name)))
+            elif self._rng.random() < 0.1:
+                self._there.discard(name)
+                self._server.delete("pods", name, "prod")
+                self.written[name].append("deleted")
+                self.count += 1
+            else:
+                self._note(self._server.update("pods", self._pod(name)))
+
+    def _pod(self, name: str) -> Any:
+        metadata = {"name": name, "namespace": "prod", "labels": {"n": str(self.count)}}
+        return {"metadata": metadata, "spec": {"text": "x" * self._rng.randrange(400)}}
+
+    def _note(self, obj: Any) -> None:
+        self.written[obj["metadata"]["name"]].append(obj["metadata"]["resourceVersion"])
+        self.count += 1
+
+
+class World:
+    """An API server, two tiers of relays, and leaves."""
+
+    def __init__(self, server: ApiServer, name: str, folder: Path, leaves: int) -> None:
+        self.server = server
+        self.name = name
+        ports = free_ports(4)
+        urls = [f"http://127.0.0.1:{port}" for port in ports]
+        first, second = urls[:2], urls[2:]
+        self.relays = []
+        for at, (port, above) in enumerate(
+            zip(ports, [[], [], first, [*reversed(first)]], strict=True)
+        ):
+            self.relays.append(self._relay(folder, at, port, [*above, server.url]))
+        self.leaves = []
+        for at in range(leaves):
+            order = second if at % 2 == 0 else [*reversed(second)]
+            self.leaves.append(self._leaf(folder, at, [*order, *first, server.url]))
+
+    def _relay(self, folder: Path, at: int, port: int, servers: list[str]) -> Group:
+        cache = f"{self.name}-relay{at}"
+        arguments = ["relay", "pods", "--cache", cache, "--listen", f"127.0.0.1:{port}"]
+        arguments += [word for url in servers for word in ("--server", url)]
+        arguments += ["--drain-timeout", "2s"]
+        return Group(cache, arguments, folder / f"relay{at}.log")
+
+    def _leaf(self, folder: Path, at: int, servers: list[str]) -> Group:
+        cache = f"{self.name}-leaf{at}"
+        arguments = ["run", "pods", "--cache", cache]
+        arguments += [word for url in servers for word in ("--server", url)]
+        return Group(cache, arguments, folder / f"leaf{at}.log")
+
+    def start(self) -> None:
+        for tier in (self.relays[:2], self.relays[2:], self.leaves):
+            for group in tier:
+                group.start()
+            for group in tier:
+                with shmcache.attach(group.name, timeout=DEADLINE) as cache:
+                    assert cache["pods"].wait_synced(DEADLINE), group.name
+
+    def end(self) -> None:
+        for group in (*self.leaves, *self.relays):
+            group.end(signal.SIGKILL)
+            Place(group.name).remove()
+
+
+class Weather:
+    """Faults of relays and of the API server."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self._world = world
+        self._rng = random.Random(f"{seed} weather")
+        self._stopped: list[tuple[float, Group]] = []
+        self.events: collections.Counter[str] = collections.Counter()
+
+    def blow(self, until: float) -> None:
+        while time.monotonic() < until:
+            time.sleep(self._rng.uniform(0.05, 0.6))
+            self._wake()
+            kind = self._rng.choices(
+                ["kill", "stop", "drain", "reset", "end", "all"], [10, 3, 3, 2, 2, 0.5]
+            )[0]
+            self.events[kind] += 1
+            getattr(self, f"_{kind}")()
+        self._wake(everything=True)
+
+    def _wake(self, *, everything: bool = False) -> None:
+        now = time.monotonic()
+        left = []
+        for due, group in self._stopped:
+            if everything or due <= now:
+                group.send(signal.SIGCONT)
+            else:
+                left.append((due, group))
+        self._stopped = left
+
+    def _one(self) -> Group:
+        return self._rng.choice(self._world.relays)
+
+    def _kill(self) -> None:
+        group = self._one()
+        self._stopped = [one for one in self._stopped if one[1] is not group]
+        group.end(signal.SIGKILL)
+        group.start()
+
+    def _drain(self) -> None:
+        group = self._one()
+        self._stopped = [one for one in self._stopped if one[1] is not group]
+        group.end()
+        group.start()
+
+    def _stop(self) -> None:
+        group = self._one()
+        if all(group is not one for _, one in self._stopped):
+            group.send(signal.SIGSTOP)
+            self._stopped.append((time.monotonic() + self._rng.uniform(*STOPS), group))
+
+    def _all(self) -> None:
+        self._stopped.clear()
+        for group in self._world.relays:
+            group.end(signal.SIGKILL)
+        time.sleep(self._rng.uniform(0.0, 2.0))
+        for group in self._world.relays:
+            group.start()
+
+    def _reset(self) -> None:
+        self._world.server.abort_connections()
+
+    def _end(self) -> None:
+        self._world.server.end_watches()
+
+
+def say(text: str) -> None:
+    """A line of the report."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [sock.getsockname()[1] for sock in found]
+
+
+def asked(server: ApiServer) -> collections.Counter[str]:
+    """The requests for pods, by their purpose."""
+    found: collections.Counter[str] = collections.Counter()
+    for record in server.log:
+        if record.resource == "pods":
+            found[purpose(record)] += 1
+    return found
+
+
+def purpose(record: Any) -> str:
+    query = record.query
+    if "sendInitialEvents" in query:
+        return "watch-list"
+    if record.verb == "watch":
+        return "watch"
+    if query.get("limit") == "1":
+        return "probe"
+    return "proof" if query.get("resourceVersionMatch") == "Exact" else "list"
+
+
+def has_members(group: int) -> bool:
+    """Whether a process of this group is left."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def eventually(what: str, holds: Any) -> None:
+    end = time.monotonic() + DEADLINE
+    while not holds():
+        assert time.monotonic() < end, f"{what}: not within {DEADLINE:g} s"
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def running(server: ApiServer, name: str, folder: Path, leaves: int) -> Iterator[World]:
+    world = World(server, name, folder, leaves)
+    try:
+        world.start()
+        yield world
+    finally:
+        world.end()
+
+
+def run(seconds: float, leaves: int, seed: int, *, name: str, folder: Path) -> None:
+    """One campaign; AssertionError where a rule is broken."""
+    with (
+        ApiServer(seed=seed, history=1_000_000) as server,
+        running(server, name, folder, leaves) as world,
+        contextlib.ExitStack() as stack,
+    ):
+        begun = asked(server)
+        followers = [Follower(group.name) for group in world.leaves]
+        for follower in followers:
+            stack.callback(follower.close)
+            assert follower.registration.wait_synced(DEADLINE)
+        writes, weather = Writes(server, seed), Weather(world, seed)
+        writes.start()
+        weather.blow(time.monotonic() + seconds)
+        writes.end()
+        check(server, world, followers, writes, begun)
+        say(f"{writes.count} writes, {dict(weather.events)}, requests {dict(asked(server))}")
+
+
+def check(
+    server: ApiServer,
+    world: World,
+    followers: list[Follower],
+    writes: Writes,
+    begun: collections.Counter[str],
+) -> None:
+    """RELAYS1 to RELAYS3."""
+    theirs = {
+        one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in server.list("pods")
+    }
+    for follower in followers:
+        eventually(follower.name, lambda follower=follower: follower.contents() == theirs)
+        eventually(
+            f"{follower.name}: {follower.count} changes of {writes.count}",
+            lambda follower=follower: follower.count >= writes.count,
+        )
+        for key in {*writes.written, *follower.seen}:
+            assert follower.seen[key] == writes.written[key], f"{follower.name}: {key}"
+    for group in world.relays:
+        with shmcache.attach(group.name) as cache:
+            relay = cache["pods"]
+            eventually(group.name, lambda relay=relay: contents_of(relay) == theirs)
+    lists = asked(server)
+    for kind in ("list", "watch-list"):
+        assert lists[kind] == begun[kind], f"{kind}: {lists[kind]}, at the beginning {begun[kind]}"
+
+
+def contents_of(resource: Any) -> dict[str, str]:
+    return {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in resource.list()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--leaves", type=int, default=4)
+    seed = int(os.environ.get("SEED") or random.SystemRandom().getrandbits(32))
+    parser.add_argument("--seed", type=int, default=seed)
+    options = parser.parse_args()
+    say(f"SEED={options.seed}")
+    with tempfile.TemporaryDirectory() as folder:
+        run(
+            options.seconds,
+            options.leaves,
+            options.seed,
+            name=f"relays-{os.getpid()}",
+            folder=Path(folder),
+        )
+    say("passed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -26,6 +26,7 @@ from shmcache.serve.http.connection import Connection
 from shmcache.serve.http.holding import Holding
 from shmcache.serve.http.loop import READ, Loop
 from shmcache.serve.http.shares import Shares
+from shmcache.serve.http.wire import LINGER_LOOK, LINGER_READ
 from shmcache.serve.limits import Limits
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class Listening:
         self._peers: collections.Counter[str] = collections.Counter()
         self._shaking: dict[Wire, None] = {}
         """TLS handshakes under way, in their order (ROOM4)."""
+        self._lingering: collections.deque[Wire] = collections.deque()
         self._slow: collections.deque[Callable[[], object]] = collections.deque()
         self._ended: list[Callable[[], object]] = []
 
@@ -234,6 +236,22 @@ class Listening:
         for connection in gone:
             connection.lost()
         return bool(gone)
+
+    def lingers(self, wire: Wire) -> None:
+        """A connection has ended whose client may still send: it is read over (HTTP9)."""
+        self._lingering.append(wire)
+        if len(self._lingering) == 1:
+            self.loop.call_later(LINGER_LOOK, self._read_over)
+
+    def _read_over(self) -> None:
+        for _ in range(min(len(self._lingering), LINGER_READ)):
+            wire = self._lingering.popleft()
+            if wire.alive:
+                wire.read_over()
+            if wire.alive:
+                self._lingering.append(wire)
+        if self._lingering:
+            self.loop.call_later(LINGER_LOOK, self._read_over)
 
     def slowly(self, function: Callable[[], object]) -> None:
         """Calls it in a later turn, a few of them in each."""

@@ -9,6 +9,8 @@ HTTP9  a connection that ends while its client may still send lingers: our side 
     reads the last answer and its end, and what it sends is read over, without a copy, until it ends
     its side or time or bytes are used up. Closing at once would reset the connection, and a reset
     can overtake the answer. A lingering connection waits for its client: it makes room for others.
+    They are read over in turn, a few at each look: at every event, senders at full speed would cost
+    a turn of the loop for every few kilobytes.
 """
 
 from __future__ import annotations
@@ -30,13 +32,16 @@ RECEIVE = 64 << 10
 GATHER = 64
 """Pieces handed to the kernel at once."""
 NEVER = math.inf
+LINGER_LOOK, LINGER_READ = 0.002, 2
+"""Seconds between two looks, and connections that are read over at each."""
 LINGER_SECONDS = 2.0
 LINGER_BYTES = 4 << 20
 """Time and bytes for a client that still sends after its last answer (HTTP9)."""
 GONE = select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
 """The client has ended its side: noticed also where nothing is read from it."""
 
-_DROPPED = bytearray(RECEIVE)
+_DROPPED = bytearray(256 << 10)
+"""Never written to, and so without memory: it says how much is dropped at a time."""
 
 _AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -221,9 +226,7 @@ class Wire:
 
     def _deaf(self) -> bool:
         """Whether nothing is read from the client for now (HTTP2)."""
-        if self.closing:
-            return self.backlog > 0 or self.lingers <= 0
-        return self.backlog > 0 or self.full()
+        return self.closing or self.backlog > 0 or self.full()
 
     def _shake(self) -> None:
         events = READ
@@ -245,9 +248,6 @@ class Wire:
             self.server.loop.change(self.fd, events)
 
     def _receive(self) -> None:
-        if self.closing:
-            self._read_over()
-            return
         try:
             data = self.sock.recv(RECEIVE)
             while self._secure and self.sock.pending():  # type: ignore[attr-defined]
@@ -261,10 +261,10 @@ class Wire:
         else:
             self.lost()  # a client that has ended its side reads no answer, as on the real server
 
-    def _read_over(self) -> None:
-        """HTTP9: what comes is dropped by the kernel; the buffer only says how much at a time."""
+    def read_over(self) -> None:
+        """HTTP9: the kernel drops what has come."""
         try:
-            count = self.sock.recv_into(_DROPPED, RECEIVE, socket.MSG_TRUNC)
+            count = self.sock.recv_into(_DROPPED, len(_DROPPED), socket.MSG_TRUNC)
         except _AGAIN:
             return
         except OSError:
@@ -293,6 +293,7 @@ class Wire:
             return
         self.wait(LINGER_SECONDS)
         self.listen()
+        self.server.lingers(self)
 
     def lost(self) -> None:
         """The client is gone, or is to go: ends everything at once. Idempotent."""

@@ -1,5 +1,6 @@
 """HTTP/1.1 of the server: valid and invalid requests (G34), limits, deadlines, the end."""
 
+import contextlib
 import socket
 import threading
 import time
@@ -120,6 +121,37 @@ def test_a_client_that_still_sends_reads_its_answer_and_the_end_and_no_reset(
 
         assert code(answer) == expected
         assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def test_clients_that_send_without_end_after_a_refusal_cost_few_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """HTTP9: others have the loop, though bytes arrive all the time."""
+    with serving(PODS) as asked:
+        server = asked.serve.server
+        turns, looks = [0], [0]
+        turn, look = server.loop.turn, server._read_over
+
+        def counted_turn() -> None:
+            turns[0] += 1
+            turn()
+
+        def counted_look() -> None:
+            looks[0] += 1
+            look()
+
+        monkeypatch.setattr(server.loop, "turn", counted_turn)
+        monkeypatch.setattr(server, "_read_over", counted_look)
+        for _ in range(10):
+            with (
+                socket.create_connection(("127.0.0.1", asked.serve.port), timeout=30) as sock,
+                contextlib.suppress(ConnectionError),
+            ):
+                sock.sendall(b"nonsense\r\n\r\n")
+                for _ in range(2 * LINGER_BYTES // 1000):
+                    sock.sendall(b"a" * 1000)
+        assert looks[0] > 10
+        assert turns[0] < 3 * looks[0] + 200, looks
 
 
 def test_a_client_that_sends_without_end_after_a_refusal_is_cut() -> None:

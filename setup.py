@@ -8,6 +8,7 @@ import glob
 import os
 import runpy
 import shlex
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -21,7 +22,8 @@ if sysconfig.get_config_var("Py_GIL_DISABLED"):
     )
 
 # that of some Pythons writes a RUNPATH of its builder into extensions
-os.environ.setdefault("LDSHARED", shlex.split(sysconfig.get_config_var("CC"))[0] + " -shared")
+if CC := sysconfig.get_config_var("CC"):  # not on Windows
+    os.environ.setdefault("LDSHARED", shlex.split(CC)[0] + " -shared")
 build = runpy.run_path("shmcache/_build.py")
 sbom = runpy.run_path("release/sbom.py")
 
@@ -40,10 +42,13 @@ class Wheel(bdist_wheel):  # type: ignore[misc] # setuptools ships no types
         (folder / sbom["FILE"]).write_text(text)
 
 
+# elsewhere the package is pure Python: a private cache with the same API (shmcache/portable)
+NATIVE = sys.platform == "linux"
+
 setup(
     cmdclass={"bdist_wheel": Wheel},
     data_files=[("share/man/man1", sorted(glob.glob("docs/man/*.1")))],
-    cffi_modules=["shmcache/_build.py:ffibuilder"],
+    cffi_modules=["shmcache/_build.py:ffibuilder"] if NATIVE else [],
     ext_modules=[
         Extension(
             "shmcache._hot",
@@ -53,5 +58,7 @@ setup(
             extra_compile_args=build["COMPILE_ARGS"],
             extra_link_args=build["LINK_ARGS"],
         ),
-    ],
+    ]
+    if NATIVE
+    else [],
 )

@@ -12,7 +12,7 @@ Objects are views into memory that the writer reuses: to keep one for long, `.to
 from __future__ import annotations
 
 from shmcache import _interpreter  # noqa: F401 - refuses before the extensions are missed
-from shmcache._hot import Delta, ListView, View, default
+from shmcache._platform import PORTABLE
 from shmcache.errors import (
     BusyError,
     CacheFull,
@@ -38,12 +38,15 @@ from shmcache.errors import (
     UntrustedSegment,
 )
 from shmcache.handlers.tombstone import Tombstone
-from shmcache.reader.cache import Cache, attach
-from shmcache.reader.cursor import Cursor
-from shmcache.reader.resources import CachedResource
-from shmcache.reader.snapshot import Snapshot
 
 TYPE_CHECKING = False
+if TYPE_CHECKING or not PORTABLE:
+    from shmcache._hot import Delta, ListView, View, default
+    from shmcache.reader.cache import Cache, attach
+    from shmcache.reader.cursor import Cursor
+    from shmcache.reader.resources import CachedResource
+    from shmcache.reader.snapshot import Snapshot
+
 if TYPE_CHECKING:
     from shmcache.controllers.declaring import Controller, controller
     from shmcache.controllers.outcomes import Requeue, TerminalError
@@ -146,8 +149,15 @@ _LATE = {
 
 _MODULES = {"interop", "metrics"}
 
+if PORTABLE:
+    from shmcache import portable
+
+    globals().update(portable.NAMES)
+
 
 def __getattr__(name: str) -> object:
+    if PORTABLE and name in portable.missing.LACKING:
+        portable.lacking(f"shmcache.{name}")
     if name not in _LATE:
         raise AttributeError(f"module 'shmcache' has no attribute {name!r}")
     import importlib

@@ -4,8 +4,8 @@ The page has the same rules as `shmcache ui`: the child is that command. It star
 reflector, waits for the cache, and is started again when it ends, with pauses. The reflector never
 waits for it, except at the end.
 
-    PAGE1  The child does not outlive the reflector, also if that is killed (CHILD1): the thread
-           that starts it lives as long as the reflector.
+    PAGECHILD1  The child does not outlive the reflector, also if that is killed (CHILD1): the
+        thread that starts it lives as long as the reflector.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOOK_SECONDS = 0.5
 DRAIN_SECONDS = 3.0
 
 
-class Page:
+class PageServer:
     """The server of the page, until close()."""
 
     def __init__(self, cache: str, address: str, log_format: str) -> None:

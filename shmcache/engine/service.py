@@ -49,7 +49,7 @@ from shmcache.engine.open_source import (
     ReplayOpener,
     origin_of,
 )
-from shmcache.engine.page import Page
+from shmcache.engine.page import PageServer
 from shmcache.engine.plans import PlanError
 from shmcache.engine.progress import Progress
 from shmcache.engine.rate_limit import Pace
@@ -159,7 +159,7 @@ def _serve(configuration: Configuration, signals: Signals) -> int:
         stack.callback(_drain, engine)
         if configuration.ui:
             stack.callback(
-                Page(configuration.name, configuration.ui, configuration.log_format).close
+                PageServer(configuration.name, configuration.ui, configuration.log_format).close
             )
         _wait(engine, signals, Showing(writer, sys.stderr))
         return _status_of(engine)

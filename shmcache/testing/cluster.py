@@ -19,8 +19,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
+from shmcache._platform import PORTABLE
 from shmcache.testing.apiserver import ApiServer
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ class Cluster:
         `indices` as in {"pods": {"node": "spec.nodeName"}}. With `wait`, returns when the first
         lists are stored (TimeoutError after half a minute).
         """
+        if PORTABLE:
+            return self._reflect_here(resources, indices or {}, name, wait=wait)
         from shmcache.engine.engine import Engine
         from shmcache.engine.open_source import KubeOpener
         from shmcache.engine.plans import Plan
@@ -143,6 +146,33 @@ class Cluster:
                 f"the first lists are not stored after {READY_SECONDS:g} s: {states}"
             )
         return cache
+
+    def _reflect_here(
+        self,
+        resources: Iterable[str],
+        indices: Mapping[str, Mapping[str, IndexSpec]],
+        name: str | None,
+        *,
+        wait: bool,
+    ) -> Cache:
+        """reflect() with the private cache of a system that is not Linux."""
+        from shmcache import portable
+
+        cache_name = name or f"pytest-{os.getpid()}-{secrets.token_hex(4)}"
+        token = next(iter(self.server.access.tokens), None)
+        reflection = portable.reflect(
+            *resources, name=cache_name, indices=indices, server=self.server.url, token=token
+        )
+        self._stack.callback(reflection.close)
+        cache = portable.attach(cache_name)
+        self._stack.callback(cache.close)
+        deadline = time.monotonic() + READY_SECONDS
+        for resource in cache.resources if wait else ():
+            if not cache[resource].wait_synced(max(0.0, deadline - time.monotonic())):
+                raise TimeoutError(f"{resource} is not listed after {READY_SECONDS:g} s")
+        found: Any = cache
+        self._caches.append(found)
+        return cast("Cache", found)
 
     def settle(self, timeout: float = 10.0) -> None:
         """Returns when each cache shows exactly the objects that the server has now.

@@ -54,6 +54,7 @@ MODULES = {
     "shmcache.integrations.telemetry": ["observe", "traced"],
     "shmcache.metrics": ["Collector", "wsgi_app", "asgi_app"],
     "shmcache.queue.workqueue": ["WorkQueue"],
+    "shmcache.portable": ["reflect", "NotPortable"],
     "shmcache.controllers.predicates": None,
     "shmcache.etcd": None,
     "shmcache.testing": None,

@@ -1,5 +1,5 @@
 """Invariant tested: `run --ui` serves the page in a child that comes back, and that ends with the
-reflector, however that ends (PAGE1)."""
+reflector, however that ends (PAGECHILD1)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ cache comes from a Writer, a testing.Cluster or reflect() of the same process.
     objects.py   View, ListView
     following.py reflect(): lists and watches
 
-What it does not have raises NotPortable: time travel, cursors, consumers, queues, controllers,
+NotPortable is the error of the rest: time travel, cursors, consumers, queues, controllers,
 columns, models, metrics and `shmcache run`.
 
     PORT1  A state never changes after it was published: readers hold one for as long as they like.

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, Self
 
-from shmcache.handlers.callables import check_plain, is_coroutine_function
+from shmcache.callables import check_plain, is_coroutine_function
 from shmcache.portable.missing import lacking
 from shmcache.portable.objects import View
 from shmcache.portable.store import PrivateChange, PrivateStore

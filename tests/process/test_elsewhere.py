@@ -31,7 +31,7 @@ for name in MISSING:
 sys.meta_path.insert(0, Missing())
 sys.abiflags = ""
 """
-"""What another system does not have."""
+"""Modules that another system does not have are missing."""
 
 
 def ran(program: str, place: Path, *arguments: str, **more: str) -> str:

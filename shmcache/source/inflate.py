@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Generator, Iterable
+
+from shmcache.protocol.deflating import Inflater
 
 AT_ONCE = 1 << 20
 """At most this comes out at a time: a small piece can hide a large text."""
@@ -12,17 +13,17 @@ WBITS = {"gzip": 31, "deflate": 15}
 
 def inflate(pieces: Iterable[bytes], wbits: int) -> Generator[bytes, None, bool]:
     """The text, never an empty piece of it; returns whether the last member was whole."""
-    member = zlib.decompressobj(wbits)
+    member = Inflater(wbits)
     begun = False
     for piece in pieces:
         data = piece
         while data:
-            if member.eof:
-                member = zlib.decompressobj(wbits)
+            if member.whole:
+                member = Inflater(wbits)
             begun = True
-            found = member.decompress(data, AT_ONCE)
-            data = member.unused_data if member.eof else member.unconsumed_tail
+            found = member.feed(data, AT_ONCE)
+            data = member.rest
             while found:
                 yield found
-                found = b"" if data or member.eof else member.decompress(b"", AT_ONCE)
-    return member.eof or not begun
+                found = b"" if data or member.whole else member.feed(b"", AT_ONCE)
+    return member.whole or not begun

@@ -7,9 +7,10 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping
 
+from shmcache.protocol.deflating import deflated
+
 LEAST = 128 << 10
 HEADERS = b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
-_LEVEL = 1
 _BARE = -15
 _HEAD = b"\x1f\x8b\x08\0\0\0\0\0\x04\xff"
 _LAST_BLOCK = b"\x03\0"
@@ -36,8 +37,7 @@ class _Zipper:
     def piece(self, data: bytes) -> bytes:
         lead, self._lead = self._lead, b""
         self._checksum, self._size = zlib.crc32(data, self._checksum), self._size + len(data)
-        zipper = zlib.compressobj(_LEVEL, zlib.DEFLATED, _BARE)
-        return lead + zipper.compress(data) + zipper.flush(zlib.Z_SYNC_FLUSH)
+        return lead + deflated(data, _BARE)
 
     def end(self) -> Iterator[bytes]:
         yield self._lead + _LAST_BLOCK + struct.pack("<II", self._checksum, self._size & 0xFFFFFFFF)

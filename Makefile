@@ -51,7 +51,7 @@ OUT ?= build/$(VARIANT)
 CORE_OBJECTS := $(patsubst %.c,$(OUT)/core/%.o,$(notdir $(CORE)))
 SHARED_OBJECTS := $(patsubst %.c,$(OUT)/shared/%.o,$(notdir $(C_SHARED)))
 
-.PHONY: relays consistency hostile help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz etcd-campaign queue-campaign memory-limit bench demo packages release future matrix stress py-mutants kubectl-matrix clean
+.PHONY: lost-events relays consistency hostile help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz etcd-campaign queue-campaign memory-limit bench demo packages release future matrix stress py-mutants kubectl-matrix clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -191,6 +191,9 @@ relays: build ## two tiers of relays under kills, stops and restarts; SEED=, REL
 
 consistency: build ## consistent reads against a checker of histories; SEED=, CONSISTENCY="--operations 1000000"
 	$(RUN_CAMPAIGN)/consistency.py $(CONSISTENCY)
+
+lost-events: build ## 10,000 events lost one by one on their way to a reflector; SEED=, LOST="--events 500"
+	$(RUN_CAMPAIGN)/lost_events.py $(LOST)
 
 soak: build ## 1,000 watches of `shmcache serve` under kills: 5 minutes; SEED=, SOAK="--watches 100"
 	$(RUN_CAMPAIGN)/serve_soak.py $(SOAK)

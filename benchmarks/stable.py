@@ -32,9 +32,12 @@ PODS = 2_000
 FILL = 100
 TIMES = 200
 WORSE = 1.10
+CLOSER = {"add, get, done": 1.03}
+"""Bounds of figures with one of their own: its baseline is that of commit b95aafe."""
 OPERATIONS = {  # and how often in a process: the small ones more often, above the noise
     "get and field": 20_000,
     "delta taken and read": 20_000,
+    "add, get, done": 20_000,
     "to_dict": TIMES,
     "status-only update": TIMES,
     "update": TIMES,
@@ -74,10 +77,10 @@ def _compared(found: dict[str, Figures], before: dict[str, Figures]) -> list[str
             old = before.get(what, {}).get(name)
             change = f"{value / old:7.1%} of {old:,.0f}" if old else ""
             print(f"{what.partition(',')[0]:14}{name:28}{value:12,.0f}  {change}")
-            if old and value > old * WORSE:
+            if old and value > old * CLOSER.get(name, WORSE):
                 worse.append(name)
     for name in worse:
-        print(f"WORSE than {WORSE:.0%} of the baseline: {name}")
+        print(f"WORSE than {CLOSER.get(name, WORSE):.0%} of the baseline: {name}")
     return worse
 
 
@@ -146,9 +149,21 @@ def _operate(operation: str) -> None:
     resource = shmcache.Resource(RESOURCE, indices=INDICES)
     with directory() as name, shmcache.Writer(name, [resource], arena_max="256MiB") as writer:
         fill(writer, pods)
-        with shmcache.attach(name) as cache:
+        with shmcache.attach(name) as cache, cache.queue("stable") as queue:
             cursor = cache.follow(start=cache.snapshot().head - FILL)
+            keys = [f"prod/web-{number:07d}" for number in range(FILL)]
+            _work(
+                queue, keys, 1 if operation != "add, get, done" else OPERATIONS[operation] // FILL
+            )
             _do(operation, writer, cache[RESOURCE], cursor, chosen, changes)
+
+
+def _work(queue: Any, keys: list[str], rounds: int) -> None:
+    for _ in range(rounds):
+        for key in keys:
+            queue.add(key)
+            queue.get()
+            queue.done(key)
 
 
 def _do(

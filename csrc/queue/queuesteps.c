@@ -290,19 +290,32 @@ static bool nobody_else(const struct shmc_queue *queue)
     return true;
 }
 
+/* Levels lie one after the other. */
+static bool levels_have_memory(const struct shmc_queue *queue, uint64_t first, off_t *from,
+                               off_t *end)
+{
+    const struct shmc_queue_level *last = &queue->levels[queue->level_count - 1];
+
+    if (queue->lent || first >= queue->level_count)
+        return false;
+    *from = (off_t)queue->levels[first].offset;
+    *end = (off_t)(last->offset + last->size);
+    const off_t data = lseek(queue->seat_fd, *from, SEEK_DATA);
+    return data >= 0 && data < *end;
+}
+
 void shmc_levels_shrink(struct shmc_queue *queue)
 {
-    const int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-    const struct shmc_queue_level *last = &queue->levels[queue->level_count - 1];
-    const uint64_t needed = levels_needed(queue);
+    shmc_atomic *levels = &queue->header->levels;
+    const uint64_t needed = shmc_load_acquire(levels) > 1 ? levels_needed(queue) : 1;
+    off_t from = 0, end = 0;
 
-    if (queue->lent || needed >= queue->level_count ||
+    if (!levels_have_memory(queue, needed, &from, &end) ||
         !SHMC_CHECKED(NO_LEVEL_ALONE, nobody_else(queue))) /* STEP7 */
         return;
-    SHMC_UNLESS(NO_LEVEL_COUNT, (void)shmc_exchange(&queue->header->levels, needed));
+    SHMC_UNLESS(NO_LEVEL_COUNT, (void)shmc_exchange(levels, needed));
     shmc_store_racy(&queue->levels_seen, needed);
-    const uint64_t from = queue->levels[needed].offset;
-    (void)!fallocate(queue->seat_fd, mode, (off_t)from, (off_t)(last->offset + last->size - from));
+    (void)!fallocate(queue->seat_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from, end - from);
 }
 
 /* ---- after damage ------------------------------------------------------------------------------ */

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from shmcache.protocol import paths, validation
 from shmcache.serve.http.heads import BadRequest
@@ -88,11 +88,7 @@ def _read(method: str, uri: str) -> Address:
     path, _, text = uri.partition("?")
     if _NO_ESCAPE.search(path):
         raise BadRequest(400, "an invalid escape in the path")
-    try:
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=PARAMETERS)
-    except ValueError as error:
-        raise BadRequest(400, f"more than {PARAMETERS} parameters") from error
-    query = dict(reversed(pairs))
+    query = _parameters(text)
     sent = f"{path}?{text}" if text else path
     if method in {"GET", "HEAD"} and "/watch/" in path:
         path, query = paths.without_watch(path, query)
@@ -100,6 +96,22 @@ def _read(method: str, uri: str) -> Address:
     watch = validation.is_set(query.get("watch", "false"))
     verb = method.lower() if target is None else paths.verb(method, target, watch=watch)
     return Address(path, query, text, sent, target, verb, watch and verb == "watch")
+
+
+def _parameters(text: str) -> dict[str, str]:
+    """The first value of each parameter.
+
+    A pair with a semicolon or an invalid escape is ignored, as the API server does it.
+    """
+    pairs = text.split("&")
+    if len(pairs) > PARAMETERS:
+        raise BadRequest(400, f"more than {PARAMETERS} parameters")
+    found: dict[str, str] = {}
+    for pair in pairs:
+        if pair and ";" not in pair and not _NO_ESCAPE.search(pair):
+            name, _, value = pair.replace("+", " ").partition("=")
+            found.setdefault(unquote(name), unquote(value))
+    return found
 
 
 def _plain(path: str) -> bool:

@@ -227,7 +227,8 @@ static PyObject *text_of(const struct event *event)
     char more[64];
 
     const uint8_t *const at = metadata_of(bytes, end);
-    if (at == NULL || may_have_version(bytes, length))
+    if (at == NULL || may_have_version(bytes, length) ||
+        memmem(at, (size_t)(end - at), "\"metadata\"", 10) != NULL) /* perhaps a second one */
         return Py_NewRef(Py_None);
     const uint8_t *const next = skip_space(at, end);
     const bool empty = next < end && *next == '}';

@@ -1,7 +1,8 @@
 r"""Values of etcd to the JSON text of objects.
 
 A JSON object stays text: only the metadata that etcd knows is put into it, at the place where
-Kubernetes' own encoder begins the metadata; a value that is laid out otherwise is decoded.
+Kubernetes' own encoder begins the metadata; a value that is laid out otherwise is decoded, and so
+is one in which "metadata" occurs again: of two members with one name, JSON takes the last.
 
     VALUES1  metadata.resourceVersion is the mod_revision, whatever the value says itself.
     VALUES2  a Kubernetes object (apiVersion, kind) gets nothing else, so that it equals the API
@@ -44,7 +45,8 @@ def object_text(
     refuse_foreign(value)
     if b'"resourceVersion"' not in value and not _has_escaped_letters(value):
         lead = _LEAD.match(value)
-        if lead is not None and b'"apiVersion"' in lead[1] and b'"kind"' in lead[1]:
+        plain = lead is not None and b'"apiVersion"' in lead[1] and b'"kind"' in lead[1]
+        if lead is not None and plain and value.find(b'"metadata"', lead.end()) < 0:
             more = b'"resourceVersion":"%d"' % kv.mod_revision
             if revisions:
                 more += b',"createRevision":"%d","version":%d' % (kv.create_revision, kv.version)

@@ -342,3 +342,33 @@ def test_relays_state_their_version_and_their_lag(world: World) -> None:
     code, headers, _ = get("/readyz")
     assert code == 200
     assert 0 <= float(headers[LAG_HEADER]) < DEADLINE
+
+
+def test_resources_of_a_relay_have_versions_of_their_own(name: str) -> None:
+    """A probe at a relay tells the other feeds that it answers, and no version to compare with."""
+    kinds = ("pods", "configmaps")
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(ApiServer(seed=7))
+        server.create("configmaps", {"metadata": {"name": "c", "namespace": "prod"}})
+        door = stack.enter_context(relaying(f"{name}-a", server.url, *kinds))
+        running, cache = stack.enter_context(engine(name, [door.url], *kinds))
+        shared: list[str] = []
+        answered = running._gate.answered
+
+        def note(cause: str, began: float, version: str) -> None:
+            shared.append(version)
+            answered(cause, began, version)
+
+        running._gate.answered = note  # type: ignore[method-assign]
+        server.create("pods", pod(1))
+        eventually(lambda: len(cache["pods"]) == 1)
+        before = {kind: cache[kind].status.counters["watches"] for kind in kinds}
+        time.sleep(1.1)  # a watch that ends within a second is not followed
+        door.cut()
+        eventually(
+            lambda: all(cache[kind].status.counters["watches"] > before[kind] for kind in kinds)
+        )
+
+        assert shared
+        assert set(shared) == {""}
+        assert [cache[kind].status.counters["relists"] for kind in kinds] == [0, 0]

@@ -356,6 +356,21 @@ def test_a_bucket_limits_all_keys_together(name: str) -> None:
         assert time.monotonic() - start >= 2 * SOON
 
 
+def test_a_bucket_is_that_of_all_processes(name: str) -> None:
+    """TestBucketRateLimiter: "10 a second" means all keys of the queue, whoever adds them."""
+    options = {"rate": 1 / SOON, "burst": 2}
+    with (
+        WorkQueue(Place(name), "peers", base_delay=0.0001, **options) as one,  # type: ignore[arg-type]
+        WorkQueue(Place(name), "peers", base_delay=0.0001, **options) as other,  # type: ignore[arg-type]
+    ):
+        start = time.monotonic()
+        for number in range(8):
+            (one, other)[number % 2].add_rate_limited(str(number))
+        for _ in range(8):
+            work(one)
+        assert time.monotonic() - start >= 5 * SOON  # two buckets would take two tokens
+
+
 # ---- controller-runtime, priorityqueue_test.go ---------------------------------------------------
 
 

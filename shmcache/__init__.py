@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from shmcache.controllers.outcomes import Requeue, TerminalError
     from shmcache.controllers.running import run_controllers
     from shmcache.controllers.sources import Owns, Watches
-    from shmcache.controllers.written import deleted, written
+    from shmcache.controllers.written import deleted, fencing_token, written
     from shmcache.handlers.registration import Registration
     from shmcache.integrations.columns import columns
     from shmcache.lease.leader import Leader, leader
@@ -115,6 +115,7 @@ __all__ = [
     "controller",
     "default",
     "deleted",
+    "fencing_token",
     "interop",
     "leader",
     "run_controllers",
@@ -142,6 +143,7 @@ _LATE = {
     "metrics": "shmcache.monitor.metrics",
     "controller": "shmcache.controllers.declaring",
     "deleted": "shmcache.controllers.written",
+    "fencing_token": "shmcache.controllers.written",
     "run_controllers": "shmcache.controllers.running",
     "written": "shmcache.controllers.written",
 }

@@ -3,6 +3,6 @@
     declaring ▸ sources ▸ feeder ▸ queue ▸ worker ▸ reconciling ▸ outcome ▸ queue
                                               └── board: what all processes of a controller share
 
-Nothing here writes to Kubernetes, and nothing elects a leader: that is one machine's work queue.
-To run a controller on several machines, elect one of them, or give each a shard.
+Nothing here writes to Kubernetes, except to Leases: the queue is one machine's, and where several
+machines run a controller, coordinator ▸ tenure ▸ worker decides which keys are whose.
 """

@@ -4,6 +4,7 @@
     errors     which errors were logged, and how often each has happened
     places     one for each process: counts, lanes (the key that each thread is in), versions
                written by bucket of keys, deletions
+    tenure     until when this machine may work, and on which keys (tenure.py)
 
 A place is written by the holder of its lock alone (byte PLACE_LOCK + n; the kernel drops it at
 death), and read by all, so that no stopped or killed process can keep others waiting. UPDATE_LOCK
@@ -48,15 +49,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-MAGIC = 0x33_64_72_61_6F_62_73  # "sboard3"
+MAGIC = 0x34_64_72_61_6F_62_73  # "sboard4"
 ERRORS = 1024
 
 _NAMES, _NAME = 4096, 256  # of resources
 _ERRORS = _NAMES + RESOURCES * _NAME  # each: its digest, count, last time
 _PLACES = _ERRORS + ERRORS * 32
-SIZE = _PLACES + PLACES * PLACE
+TENURE = _PLACES + PLACES * PLACE  # until when this machine may work, and on which slots
+SIZE = TENURE + 4096
 
-UPDATE_LOCK = 0
+UPDATE_LOCK, TENURE_LOCK = 0, 1
 
 
 def bucket_of(key: str) -> int:
@@ -181,6 +183,21 @@ class Board:
         """All that were ever taken."""
         count = min(self.words[2], PLACES)
         return [Seat(self, number, _PLACES + number * PLACE) for number in range(count)]
+
+    # ---- the tenure ------------------------------------------------------------------------------
+
+    def take_tenure(self) -> bool:
+        """Whether this process writes the tenure from now on: one at a time does."""
+        return lib.shmc_lock_byte(self._fd, TENURE_LOCK) == _native.OK
+
+    def leave_tenure(self) -> None:
+        """Another process may."""
+        _native.check(lib.shmc_unlock_byte(self._fd, TENURE_LOCK), "leaving a board")
+
+    @property
+    def lived_in(self) -> list[Seat]:
+        """The places that processes hold now, but for those of this board."""
+        return [place for place in self.places if self.held(place.number)]
 
     # ---- starts ----------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from shmcache.controllers.sources import (
     Watches,
     check_predicates,
 )
+from shmcache.lease.settings import LeaseSettings
 from shmcache.reader.sharding import bounds
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from shmcache.queue.workqueue import WorkQueue
     from shmcache.reader.cache import Cache
 
+LABEL_LENGTH = 63
+"""Of a label's value, at most."""
 Reconcile = Callable[[str, Any], Any]
 WatchSpecs = Mapping[str, Mapper] | Watches | Iterable[Watches]
 
@@ -66,6 +69,8 @@ class Controller:
         catch_up: float,
         settle: float,
         recover: Callable[[str, Any], object] | None,
+        leader: LeaseSettings | None,
+        machines: LeaseSettings | None,
     ) -> None:
         if not name or not _NAME.issuperset(name) or len(name) > 100:
             raise ValueError(
@@ -92,6 +97,8 @@ class Controller:
         self.catch_up = catch_up
         self.settle = settle
         self.recover = recover
+        self.leader = leader
+        self.machines = machines
         named: Any = _named(function)
         self.__module__ = named.__module__
         self.__qualname__ = named.__qualname__
@@ -114,6 +121,11 @@ class Controller:
 
     def __repr__(self) -> str:
         return f"<shmcache controller {self.name}: {self.processes} x {self.concurrency}>"
+
+    @property
+    def shared(self) -> bool:
+        """Whether a Lease decides on which machine a key is reconciled."""
+        return self.leader is not None or self.machines is not None
 
     def queue(self, cache: Cache) -> WorkQueue:
         """Its work queue, shared by all its processes: to add keys, or to look at its stats()."""
@@ -146,6 +158,11 @@ class Controller:
         """
         from shmcache.controllers.worker import Worker
 
+        if self.shared:
+            raise ValueError(
+                f"controller {self.name!r} has a Lease, which the processes of run() keep: run it, "
+                "or declare it without and start it within shmcache.leader()"
+            )
         worker = Worker(self, cache)
         if not resume:
             worker.part.board.want_all()
@@ -169,6 +186,8 @@ def controller(
     catch_up: float = 5.0,
     settle: float = 1.0,
     recover: Callable[[str, Any], object] | None = None,
+    leader: str | LeaseSettings | None = None,
+    machines: str | LeaseSettings | None = None,
 ) -> Callable[[Reconcile], Controller]:
     """Makes a controller of reconcile(key, cache), which may be a coroutine function.
 
@@ -182,6 +201,9 @@ def controller(
     for the cache to show its own writes, before other keys go first. When a worker died in a key,
     recover(key, cache) returns as soon as the cache agrees with the server; without it, the key
     waits for `settle` seconds.
+
+    For several machines, each with its cache: with `leader`, the name of a Lease or its settings,
+    one of them works; with `machines`, all do, each on its share of the keys.
     """
     bounds(shard)  # ValueError for anything but a shard
     check_predicates(predicates := tuple(predicates))
@@ -190,6 +212,11 @@ def controller(
         specs = [Watches(watched, keys) for watched, keys in watches.items()]
     else:
         specs = [watches] if isinstance(watches, Watches) else watches
+    lease, group = _settings(leader), _settings(machines)
+    if lease is not None and group is not None:
+        raise ValueError("a controller has a leader, or shares its keys over machines: not both")
+    if group is not None and len(group.name) > LABEL_LENGTH:
+        raise ValueError(f"the name for machines has at most {LABEL_LENGTH} letters")
     listed = [owns] if isinstance(owns, str | Owns) else owns
     owned = tuple(Owns(one) if isinstance(one, str) else one for one in listed)
     sources = Sources(Type(resource, kind), predicates, owned, tuple(specs), shard)
@@ -206,6 +233,12 @@ def controller(
             catch_up=catch_up,
             settle=settle,
             recover=recover,
+            leader=lease,
+            machines=group,
         )
 
     return declare
+
+
+def _settings(lease: str | LeaseSettings | None) -> LeaseSettings | None:
+    return LeaseSettings(lease) if isinstance(lease, str) else lease

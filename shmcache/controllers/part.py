@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from shmcache.controllers.board import Board
+from shmcache.controllers.tenure import Tenure
 from shmcache.errors import ForkedError
 from shmcache.queue.workqueue import WorkQueue
 from shmcache.reader.cache import Cache
@@ -25,6 +26,8 @@ class Part:
         self.mine = self.board.take_place(controller.concurrency)
         self.queue: WorkQueue = controller.queue(cache)
         self.stopping = False
+        self.tenure = Tenure(self.board) if controller.shared else None
+        """The permission of this machine, if a Lease decides about it."""
         self.pid = os.getpid()
         self.seen: dict[tuple[int, int], int] = {}
         """By place and bucket: up to when all deletions were seen."""

@@ -35,6 +35,8 @@ from shmcache.errors import ForkedError, StaleObjectError
 
 logger = logging.getLogger(__name__)
 
+_UNLIMITED = 1e9
+"""Seconds: the time limit is that of the reconcile, not of the wait for the Lease."""
 FORKED = 70
 """Exit status of a child that a coroutine forked and let return into its parent's loop."""
 
@@ -128,6 +130,12 @@ class Run:
         part, key = self._part, self._key
         seconds = part.controller.catch_up
         dead = written.died(part, self._digest)
+        if part.tenure is not None:
+            part.mine.fill(self._lane, key, self._digest, _UNLIMITED)
+            yield Step(part.tenure.admit, (key, part), waits=True)
+            if not self._check():
+                part.queue.forget(key)  # TENURE3
+                return
         if dead:
             self._start = part.mine.fill(self._lane, key, self._digest, seconds)
             yield from self._succeed(dead)

@@ -13,8 +13,9 @@ from typing import Literal
 
 from shmcache.controllers.board import Board
 from shmcache.controllers.outcomes import NotCached
+from shmcache.controllers.tenure import Tenure
 from shmcache.controllers.worker import Worker
-from shmcache.errors import SegmentNotFound
+from shmcache.errors import SegmentNotFound, SourceError
 from shmcache.memory.segments import Place
 from shmcache.processes.child import Body, spawned
 from shmcache.processes.supervisor import BACKOFF, DRAIN_SECONDS, Supervisor
@@ -25,9 +26,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shmcache.controllers.declaring import Controller
 
-HUNG, FAILED, MISCONFIGURED = 71, 70, 78
-"""Exit statuses of a worker process: a reconcile was over its time limit; a thread ended; a
-resource that it reads is not cached, which ends all processes."""
+HUNG, LOST, FAILED, MISCONFIGURED = 71, 72, 70, 78
+"""Exit statuses of a worker process: a reconcile was over its time limit; the Lease was lost during
+one; a thread ended; a resource that it reads is not cached, which ends all processes."""
 ATTACH_SECONDS = 1.0
 """How long a wait for the cache goes on before it looks whether it is to end."""
 MARGIN_SECONDS = 2.0
@@ -61,7 +62,11 @@ def run_controllers(
         for _ in range(controller.processes):
             what = (controller, name, tuple(trusted_uids), drain_seconds)
             bodies.append(spawned(work, *what) if method == "spawn" else lambda w=what: work(*w))  # type: ignore[misc]
-    watch = Watchdog([one for one in controllers if one.time_limit is not None], place)
+    workers = len(bodies)
+    shared = [controller for controller in controllers if controller.shared]
+    bodies += [_coordination(one, name, tuple(trusted_uids), method) for one in shared]
+    watched = [one for one in controllers if one.time_limit is not None or one.shared]
+    watch = Watchdog(watched, place)
     if not resume:
         place.location.prepare()
         for controller in controllers:
@@ -72,12 +77,20 @@ def run_controllers(
         tick=watch.look,
         backoff=backoff or BACKOFF,
         fatal=(MISCONFIGURED,),
+        last=range(workers, len(bodies)),
     )
     watch.supervisor = supervisor
     try:
         return supervisor.run()
     finally:
         watch.close()
+
+
+def _coordination(controller: Controller, name: str, trusted: tuple[int, ...], method: str) -> Body:
+    """The body of the process that keeps a controller's Lease."""
+    if method == "spawn":
+        return spawned(coordinate, controller, name, trusted)
+    return lambda: coordinate(controller, name, trusted)
 
 
 def want_all(place: Place, controller: Controller) -> None:
@@ -107,6 +120,25 @@ class Watchdog:
         return min(lefts)
 
     def _look_at(self, controller: Controller, children: dict[int, int]) -> float:
+        left = self._look_at_tenure(controller, children) if controller.shared else float("inf")
+        if controller.time_limit is None:
+            return left
+        return min(left, self._look_at_limit(controller, children))
+
+    def _look_at_tenure(self, controller: Controller, children: dict[int, int]) -> float:
+        """Kills processes in a key that should have ended when the term did (TENURE2)."""
+        board = self._board(controller)
+        over, now = -Tenure(board).left, time.monotonic_ns()
+        if over < MARGIN_SECONDS:
+            return MARGIN_SECONDS - over
+        for seat in board.places:
+            inside = any(lane.since <= now for lane in seat.lanes())
+            if inside and seat.pid in children and self.supervisor is not None:
+                logger.error("%s: hangs after its term, and is killed", controller.name)
+                self.supervisor.kill(children[seat.pid])
+        return MARGIN_SECONDS
+
+    def _look_at_limit(self, controller: Controller, children: dict[int, int]) -> float:
         limit = (controller.time_limit or 0.0) + MARGIN_SECONDS
         now, left = time.monotonic_ns(), limit
         for seat in self._board(controller).places:
@@ -185,11 +217,7 @@ def work(controller: Controller, name: str, trusted: tuple[int, ...], drain_seco
         worker.on_failure = termination.wake
         worker.start()
         while not termination.requested and worker.failed is None:
-            left, key = worker.overdue()
-            if left == 0:
-                worker.retire(key)
-                os._exit(HUNG)
-            termination.sleep(left)
+            _rest(worker, termination)
         worker.stop()
         if not worker.join(drain_seconds):
             logger.warning("%s: not all keys in progress came to an end", controller.name)
@@ -198,6 +226,37 @@ def work(controller: Controller, name: str, trusted: tuple[int, ...], drain_seco
             logger.error("a worker ends", exc_info=worker.failed)
             return FAILED
     return 0
+
+
+def _rest(worker: Worker, termination: Termination) -> None:
+    """Sleeps until something is due; ends the process for a key or a term that is over."""
+    left, key = worker.overdue()
+    if left == 0:
+        worker.retire(key)
+        os._exit(HUNG)
+    term = worker.tenure_left()
+    if term == 0:
+        logger.error("%s: the term of its Lease is over: it ends", worker.controller.name)
+        worker.abandon()
+        os._exit(LOST)
+    termination.sleep(min((one for one in (left, term) if one is not None), default=None))
+
+
+def coordinate(controller: Controller, name: str, trusted: tuple[int, ...]) -> int:
+    """The whole life of the process that keeps a controller's Lease; its exit status."""
+    from shmcache.controllers.coordinator import Coordinator
+
+    termination = Termination()
+    termination.install()
+    place = Place(name, trusted)
+    place.location.prepare()
+    try:
+        coordinator = Coordinator(controller, place)
+        coordinator.run(lambda: termination.requested, termination.sleep)
+    except SourceError as error:
+        logger.error("%s", error)  # noqa: TRY400 - the text says what to do
+        return MISCONFIGURED
+    return 0 if termination.requested else FAILED
 
 
 def _attached(name: str, trusted: tuple[int, ...], termination: Termination) -> Cache | None:

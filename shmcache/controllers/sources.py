@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from shmcache.callables import check_plain, refuse_awaitable
 from shmcache.controllers.places import RESOURCES, digest
@@ -61,6 +61,13 @@ def check_predicates(predicates: Iterable[Predicate]) -> None:
     """TypeError for a predicate that is not a plain function."""
     for predicate in predicates:
         check_plain(predicate, "a predicate")
+
+
+class Share(Protocol):
+    """Which keys are this machine's."""
+
+    def ours(self, keys: list[str], event: SourceEvent) -> list[str]:
+        """Those of the keys of an event."""
 
 
 class Type:
@@ -137,8 +144,11 @@ class Sources:
         watched = (one.resource for one in self.watches)
         return tuple(dict.fromkeys((self.kind.resource, *owned, *watched)))
 
-    def feeds(self, cache: Cache) -> list[tuple[str, KeysOf]]:
-        """For the feeder: each resource once, and what its events make dirty."""
+    def feeds(self, cache: Cache, share: Share | None = None) -> list[tuple[str, KeysOf]]:
+        """For the feeder: each resource once, and what its events make dirty.
+
+        `share`: which keys are this machine's now.
+        """
         feeds = {self.kind.resource: [self._asked(self.predicates, self._itself)]}
         for one in self.owns:
             keys = self._asked(one.predicates, self._owners(one, cache))
@@ -146,7 +156,7 @@ class Sources:
         for other in self.watches:
             keys = self._asked(other.predicates, self._mapped(other, cache))
             feeds.setdefault(other.resource, []).append(keys)
-        return [(resource, self._united(parts)) for resource, parts in feeds.items()]
+        return [(resource, self._united(parts, share)) for resource, parts in feeds.items()]
 
     def ours(self, key: str) -> bool:
         """Whether the key is of our shard. By key, not by uid: it must be known of what is gone."""
@@ -154,7 +164,7 @@ class Sources:
 
     # ---- one function for each kind of source --------------------------------------------------
 
-    def _united(self, parts: list[KeysOf]) -> KeysOf:
+    def _united(self, parts: list[KeysOf], share: Share | None) -> KeysOf:
         def united(event: SourceEvent) -> Iterable[str]:
             try:
                 keys = dict.fromkeys(key for keys in parts for key in keys(event))
@@ -165,7 +175,8 @@ class Sources:
                 for everything in self._everything:
                     everything.forget()  # its keys are not added: the event comes again (SRC3)
                 raise
-            return [key for key in keys if self.ours(key)]
+            ours = [key for key in keys if self.ours(key)]
+            return ours if share is None else share.ours(ours, event)
 
         return united
 

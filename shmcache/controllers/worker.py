@@ -21,6 +21,7 @@ from shmcache.controllers import numbers
 from shmcache.controllers.outcomes import NotCached
 from shmcache.controllers.part import Part
 from shmcache.controllers.reconciling import Run, in_thread
+from shmcache.controllers.share import TenureShare
 from shmcache.errors import ClosedError, ForkedError
 from shmcache.queue.feeder import Feeder
 from shmcache.queue.workqueue import QueueShutDown
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 1.0
 """How long a wait for the first content goes on before it looks whether it is to end."""
 _RETIRE_SECONDS = 0.02
+_TENURE_SECONDS = 0.05
+"""How soon a process looks again at a term that may have ended."""
+_NOBODY = 1 << 63
+"""A convicted lane that hardly any process has: the others are bystanders."""
 _LANE = "lane "  # names of tasks begin with it
 
 logger = logging.getLogger(__name__)
@@ -67,10 +72,14 @@ class Worker:
         self.failed: BaseException | None = None
         """The error that ended a thread before stop()."""
         self.on_failure: Callable[[], object] = lambda: None
+        share = (
+            None if self.part.tenure is None else TenureShare(self.part.tenure, cache, controller)
+        )
         self._feeder = Feeder(
             cache,
             self.part.queue,
-            controller.sources.feeds(cache),
+            controller.sources.feeds(cache, share),
+            gains=share,
             starts=self.part.board,
             on_error=lambda: self.part.mine.add((numbers.SOURCE_ERRORS, 1)),
         )
@@ -219,6 +228,21 @@ class Worker:
         lanes = [(lane.since, lane.key) for lane in self.part.mine.lanes()]
         since, key = min(lanes, default=(now, ""))
         return max(0.0, limit - (now - since) / 1e9), key
+
+    def tenure_left(self) -> float | None:
+        """How long until the term may end: 0 if it has, while a key is reconciled (TENURE2)."""
+        if self.part.tenure is None:
+            return None
+        left = self.part.tenure.left
+        if left > 0:
+            return max(left, _TENURE_SECONDS)
+        now = time.monotonic_ns()
+        inside = any(lane.since <= now for lane in self.part.mine.lanes())
+        return 0.0 if inside else _TENURE_SECONDS
+
+    def abandon(self) -> None:
+        """The process ends because the term has: no key of its is to blame."""
+        self.part.mine.convict(_NOBODY)
 
     def retire(self, key: str) -> None:
         """Ends the process for the sake of an overdue key, after the other keys have ended.

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmcache.controllers.outcomes import NotCaughtUp
 from shmcache.controllers.places import MAX, Deletion, Seat, expired
+from shmcache.errors import LeadershipLost
 from shmcache.protocol import versions
 
 if TYPE_CHECKING:
@@ -61,6 +62,21 @@ def deleted(resource: str, obj: Any) -> None:
     while (oldest := part.mine.deleted(bucket, number, key, _metadata(obj, "uid"))) is not None:
         _await_deletion(part, oldest, time.monotonic() + part.controller.catch_up)
         part.mine.forget(oldest)
+
+
+def fencing_token() -> int:
+    """A number for receivers of writes: each later machine that gets this key has a greater one.
+
+    For a reconcile of a controller with `leader` or `machines`. LeadershipLost if the key is not
+    this machine's any more: do not write.
+    """
+    part, key, _ = _current("fencing_token")
+    if part.tenure is None:
+        raise RuntimeError(f"controller {part.controller.name!r} has no Lease, and no token")
+    token = part.tenure.epoch(key)
+    if not part.tenure.allows(key) or not token:
+        raise LeadershipLost(part.controller.name, f"{key} is not this machine's any more")
+    return token
 
 
 def _current(name: str) -> tuple[Part, str, int]:

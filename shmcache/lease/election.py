@@ -40,6 +40,7 @@ class Verb(Enum):
     """The effect of a request on its object."""
 
     READ = "GET"
+    LIST = "LIST"  # those of our label
     CREATE = "POST"
     REPLACE = "PUT"
     DELETE = "DELETE"
@@ -51,6 +52,8 @@ class LeaseRequest:
 
     verb: Verb
     body: dict[str, Any] | None = None
+    name: str = ""
+    """Another object than that of the election."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from shmcache.lease.election import LeaseReply, LeaseRequest, ReplyKind, Verb
 from shmcache.source.base import FailureKind, SourceFailed
@@ -30,7 +30,10 @@ class LeaseRequests:
         timeout: float,
         version: str = LEASES,
         plural: str = "leases",
+        label: str = "",
     ) -> None:
+        """`label` selects the objects of a LIST."""
+        self._label = label
         self._client = Client(server)
         self._timeout = timeout
         self.collection = f"{version}/namespaces/{quote(namespace, safe='')}/{plural}"
@@ -38,10 +41,16 @@ class LeaseRequests:
 
     def ask(self, request: LeaseRequest) -> LeaseReply:
         """Sends it, and waits for its end."""
-        path = self.collection if request.verb is Verb.CREATE else self._path
+        path, method = self._path, request.verb.value
+        if request.name:
+            path = f"{self.collection}/{quote(request.name, safe='')}"
+        if request.verb is Verb.CREATE:
+            path = self.collection
+        elif request.verb is Verb.LIST:
+            path, method = f"{self.collection}?{urlencode({'labelSelector': self._label})}", "GET"
         body = None if request.body is None else json.dumps(request.body).encode()
         try:
-            text = self._client.send(request.verb.value, path, body, silence=self._timeout)
+            text = self._client.send(method, path, body, silence=self._timeout)
         except SourceFailed as failed:
             return refusal(failed)
         found = parsed(text)

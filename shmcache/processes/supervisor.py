@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 25.0
 """Less than the 30 s after which Kubernetes kills a pod."""
+LAST_SECONDS = 4.0
+"""For children that end after the others, to leave what they kept for them."""
 BACKOFF = BackoffSettings(initial=0.1, cap=30.0, jitter=0.5, reset_after=120.0)
 
 
@@ -153,13 +155,15 @@ class Supervisor:
         backoff: BackoffSettings = BACKOFF,
         fatal: Collection[int] = (),
         forward: Collection[int] = (),
+        last: Collection[int] = (),
         on_exit: Callable[[Exit], object] | None = None,
         tick: Callable[[], float | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """A child that ends with a status in `fatal` ends them all, and run() returns it.
 
-        Signals in `forward` are sent on to the children. `tick` is called in each turn, and says
+        Signals in `forward` are sent on to the children. The bodies in `last` are asked to end when
+        all others have, and get LAST_SECONDS for it. `tick` is called in each turn, and says
         after how many seconds it wants to be called at the latest.
         """
         self.name = name
@@ -173,6 +177,7 @@ class Supervisor:
         self._deadline: float | None = None
         self._fatal = frozenset(fatal)
         self._forward = frozenset(forward)
+        self._last = frozenset(last)
         self._on_exit = on_exit
         self._tick = tick
         self._clock = clock
@@ -213,7 +218,9 @@ class Supervisor:
             if child.fd in ready:
                 self._ended(child)
         if self._deadline is not None and self._clock() >= self._deadline:
-            self._kill_all()
+            self._kill_late()
+        if self.draining:
+            self._ask_last()
         self.start()
 
     def drain(self) -> None:
@@ -222,8 +229,24 @@ class Supervisor:
             self.draining = True
             self._deadline = self._clock() + self._drain_seconds
             for child in self.children:
-                child.due, child.told = None, True
-                child.send(signal.SIGTERM)
+                child.due = None
+                if child.index not in self._last:
+                    self._ask(child)
+            self._ask_last()
+
+    def _ask(self, child: Child) -> None:
+        child.due, child.told = None, True
+        child.send(signal.SIGTERM)
+
+    def _ask_last(self) -> None:
+        """Asks the last ones when the others have ended, once."""
+        lasting = [child for child in self.children if child.index in self._last]
+        if any(child.alive for child in self.children if child.index not in self._last):
+            return
+        if any(child.alive and not child.told for child in lasting):
+            self._deadline = self._clock() + LAST_SECONDS
+            for child in lasting:
+                self._ask(child)
 
     def kill(self, index: int) -> None:
         """Kills one child; the next one comes as after any other end."""
@@ -280,6 +303,14 @@ class Supervisor:
             elif not self.draining:
                 logger.info("%s: draining %d", signal.Signals(number).name, self.alive)
                 self.drain()
+
+    def _kill_late(self) -> None:
+        """Kills those that were asked to end, and have not."""
+        self._deadline = None
+        for child in self.children:
+            if child.alive and child.told:
+                logger.warning("%s %d (pid %d) is killed", self.name, child.index, child.pid)
+                child.send(signal.SIGKILL)
 
     def _kill_all(self) -> None:
         self._deadline = None

@@ -51,6 +51,15 @@ if TYPE_CHECKING:
 
     KeysOf = Callable[["SourceEvent"], Iterable[str]]
 
+    class Gains(Protocol):
+        """Keys that become ours without an event."""
+
+        def gained(self) -> Iterable[str]:
+            """Those that are to be added."""
+
+        def added(self) -> None:
+            """All of these were."""
+
     class Starts(Protocol):
         """Counts starts that want everything, and those that have it: shared by all processes."""
 
@@ -69,6 +78,7 @@ if TYPE_CHECKING:
 TAKEOVER_SECONDS = 0.2
 """How often a process that does not feed tries the lock."""
 _LOOK_SECONDS = 0.5  # how long who feeds may miss that the queue was rebuilt
+_GAIN_SECONDS = 0.1  # how long a gain of keys may wait to be noticed
 _FULL_SECONDS = 0.5  # how long a full queue may hide that it is to end
 _STORE_EVERY = 256  # events between two stored positions
 _SYNC_SECONDS = 0.02
@@ -299,11 +309,13 @@ class Feeder:
         sources: Sequence[tuple[str, KeysOf]],
         *,
         starts: Starts | None = None,
+        gains: Gains | None = None,
         on_error: Callable[[], object] = lambda: None,
     ) -> None:
         """`starts`: which starts want everything; other starts do not add earlier objects again."""
         self.pid = os.getpid()
         self._starts = starts
+        self._gains = gains
         self._on_error = on_error
         self.cache = cache
         self.queue = queue
@@ -393,6 +405,7 @@ class Feeder:
                         source.begin()
                 if not all([source.drain() for source in sources]):  # noqa: C419 - each of them
                     continue
+                self._add_gained()
                 if starts is not None and all(source.feed.whole for source in sources):
                     starts.finish(wanted)
                 self._sleep(sources)
@@ -403,6 +416,15 @@ class Feeder:
             if self.pid == os.getpid():
                 for source in sources:
                     source.close()
+
+    def _add_gained(self) -> None:
+        """The keys that have become this machine's; after a death the next feeder adds them."""
+        if self._gains is None:
+            return
+        for key in self._gains.gained():
+            if not self.add(key, INITIAL_PRIORITY):
+                return
+        self._gains.added()
 
     def _sleep(self, sources: list[KeySource]) -> None:
         """Until something happens in one of the resources; not for long, for the dead's sake."""
@@ -418,7 +440,8 @@ class Feeder:
         since = min(place[1] for place in places)
         dues = [retry.due for source in sources for retry in source.retries]
         left = min(dues, default=float("inf")) - time.monotonic()
-        seconds = max(0.0, min(left, _LOOK_SECONDS))
+        look = _LOOK_SECONDS if self._gains is None else _GAIN_SECONDS
+        seconds = max(0.0, min(left, look))
         waiting.sleep(reader, interest, 0, since, seconds, unless=self._ended)
 
     def add(self, key: str, priority: int) -> bool:

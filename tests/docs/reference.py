@@ -34,7 +34,7 @@ SECTIONS = {
         "controller", "Controller", "run_controllers", "Owns", "Watches", "Requeue", "written",
         "deleted",
     ],
-    "Leaders": ["leader", "Leader", "LeaseSettings", "Candidacy"],
+    "Leaders": ["leader", "Leader", "LeaseSettings", "Candidacy", "fencing_token"],
     "Columns": ["columns"],
 }  # fmt: skip
 MODULES = {

@@ -97,6 +97,8 @@ def act(key: str, cache: shmcache.Cache) -> shmcache.Requeue | None:
         found = cache["pods"].get(key)
         if found is None:
             return None
+        if found["do"] == "token":
+            note("token", key, str(shmcache.fencing_token()))
         return _do(key, found["do"], found.get("until", 0), found.get("value", ""))
     finally:
         note("end", key, cache["pods"].version)

@@ -8,12 +8,13 @@ gave it up. A machine may be stopped, killed, cut off from the server, drained.
 
 from __future__ import annotations
 
-import copy
 import heapq
 import itertools
 from collections.abc import Callable
 from random import Random
 from typing import Any
+
+import orjson
 
 from shmcache.lease.election import (
     RESTED,
@@ -27,6 +28,10 @@ from shmcache.lease.record import version_of
 
 TIMEOUT = 4.0
 """By the true time; a client's own is of no matter here."""
+
+
+def _copy(obj: Any) -> Any:
+    return orjson.loads(orjson.dumps(obj))
 
 
 class LeaseWorld:
@@ -65,7 +70,7 @@ class LeaseWorld:
         if found is None:
             return LeaseReply(ReplyKind.MISSING)
         if request.verb is Verb.READ:
-            return LeaseReply(ReplyKind.DONE, copy.deepcopy(found))
+            return LeaseReply(ReplyKind.DONE, _copy(found))
         body = request.body or {}
         wanted = body.get("preconditions", body.get("metadata", {})).get("resourceVersion")
         if wanted != version_of(found):
@@ -76,20 +81,20 @@ class LeaseWorld:
         return self._store(name, request.body)
 
     def _store(self, name: str, body: dict[str, Any] | None) -> LeaseReply:
-        stored = copy.deepcopy(body or {})
+        stored = _copy(body or {})
         before = self.objects.get(name)
         if before is not None and stored == before:
             return LeaseReply(ReplyKind.DONE, stored)  # no change, no version
         self.version += 1
         stored.setdefault("metadata", {})["resourceVersion"] = str(self.version)
         self.objects[name] = stored
-        return LeaseReply(ReplyKind.DONE, copy.deepcopy(stored))
+        return LeaseReply(ReplyKind.DONE, _copy(stored))
 
     def list(self, label: str) -> list[dict[str, Any]]:
         """The objects of a label's value, consistently."""
         self.requests += 1
         return [
-            copy.deepcopy(one)
+            _copy(one)
             for one in self.objects.values()
             if label in (one["metadata"].get("labels") or {}).values()
         ]

@@ -55,9 +55,12 @@ class Lags:
         columns, total = self.columns(), max(len(self), 1)
         most = max(*columns, 1)
         bars = [BLOCKS[math.ceil(8 * count / most)] * (CELL - 2) for count in columns]
-        titles = [*(f"≤ {edge:g}" for edge in EDGES), f"> {EDGES[-1]:g} ms"]
+        titles = [*(f"≤ {edge:g}" for edge in EDGES), f"> {EDGES[-1]:g}"]
         shares = [_percent(count / total) for count in columns]
-        return ["".join(f"{cell:>{CELL}}" for cell in row) for row in (bars, titles, shares)]
+        first, second, third = (
+            "".join(f"{cell:>{CELL}}" for cell in row) for row in (bars, titles, shares)
+        )
+        return [first, f"{second} ms", third]
 
 
 def _upper(bucket: int) -> float:

@@ -45,10 +45,18 @@ def test_each_lag_is_in_one_column() -> None:
 def test_the_picture_fits_a_terminal_of_80_columns() -> None:
     for lags in (Lags(), of([0.1] * 10_000 + [3, 500])):
         lines = lags.picture()
-        assert [CELL * (len(EDGES) + 1)] * 3 == [len(line) for line in lines]
-        assert CELL * (len(EDGES) + 1) <= 80
+        width = CELL * (len(EDGES) + 1)
+        assert [width, width + len(" ms"), width] == [len(line) for line in lines]
+        assert max(map(len, lines)) <= 80
 
 
 def test_without_events_nothing_is_invented() -> None:
     assert 0.0 == Lags().quantile(0.5)
     assert not Lags().picture()[0].strip()
+
+
+def test_the_titles_of_the_picture_are_apart() -> None:
+    title = Lags().picture()[1]
+
+    assert title.endswith("≤ 100   > 100 ms")
+    assert "100>" not in title

@@ -136,15 +136,18 @@ class FlightRecorder:
 
     def _resume(self) -> None:
         """RECORD5."""
-        while self._shelf.numbers:
-            number = self._shelf.numbers[-1]
+        for number in reversed(self._shelf.numbers):
             end = last_end(self._shelf.path(number))
             if end.whole_checkpoint:
                 self._last_ns = self._looked_ns = end.time_ns
                 self.standing.recorded_ns = end.time_ns
-                self._continue(number, end)
+                if not self._gap:
+                    self._continue(number, end)
                 return
-            self._shelf.remove(number)  # SHELF4
+            if end.fault and not end.cut:
+                self._gap = end.fault  # damaged: somebody may want to look at it
+            else:
+                self._shelf.remove(number)  # SHELF4
 
     def _continue(self, number: int, end: ReelEnd) -> None:
         root = self._cache.reader.root()

@@ -118,7 +118,9 @@ def _die_at(scene: RecordedScene, number: int) -> bool:
     following.close()
     check(scene, acknowledged)
     assert at(FlightRecord(scene.directory), last) == scene.states[last]
-    assert all(reel.fault == "" for reel in FlightRecord(scene.directory).reels)
+    assert _faults(scene) == []
+    reels = FlightRecord(scene.directory).reels
+    assert all(list(reel.steps()) for reel in reels), "SHELF4: a reel without a checkpoint stays"
     return True
 
 

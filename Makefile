@@ -51,7 +51,7 @@ OUT ?= build/$(VARIANT)
 CORE_OBJECTS := $(patsubst %.c,$(OUT)/core/%.o,$(notdir $(CORE)))
 SHARED_OBJECTS := $(patsubst %.c,$(OUT)/shared/%.o,$(notdir $(C_SHARED)))
 
-.PHONY: lost-events relays consistency hostile help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz etcd-campaign queue-campaign memory-limit bench demo packages release future matrix stress py-mutants kubectl-matrix clean
+.PHONY: adopters lost-events relays consistency hostile help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz etcd-campaign queue-campaign memory-limit bench demo packages release future matrix stress py-mutants kubectl-matrix clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -230,6 +230,24 @@ models: build ## model views against each version of each client library, in env
 	for library in kubernetes.aio lightkube; do \
 	    $(RUN_CAMPAIGN)/models.py $$library $(MODELS) || exit 1; \
 	done
+
+# Programs from PyPI, each in an environment of its own, with the packages that its tests need.
+ADOPTERS := kubespawner skypilot kopf
+PACKAGES_kubespawner := jupyterhub-kubespawner
+PACKAGES_skypilot := skypilot[kubernetes]
+PACKAGES_kopf := kopf
+OURS := pytest cffi posix_ipc h11 orjson urllib3 PyYAML
+
+adopters: $(addprefix adopt-,$(ADOPTERS)) ## adapters with the real programs, and their figures; adopt-kopf for one
+
+adopt-%: build
+	@at=build/adopters/$*; \
+	test -x $$at/bin/python || $(PY) -m venv $$at || exit 1; \
+	$$at/bin/python -m pip install -q $(PACKAGES_$*) $(OURS) \
+	    || { echo "$* cannot be installed: NOT TESTED"; exit 0; }; \
+	PYTHONPATH=. $$at/bin/python -m pytest -q --noconftest -p no:cacheprovider -W ignore \
+	    tests/adopters/adopt_$*.py || exit 1; \
+	test ! -f benchmarks/adopters/$*.py || PYTHONPATH=. $$at/bin/python -W ignore -m benchmarks.adopters.$*
 
 KILLS ?= --kills 2000
 

@@ -153,6 +153,7 @@ def boot_seconds() -> float:
     """Seconds since the machine started, counting those in which it was suspended.
 
     The monotonic clock stands still in a suspended machine: a holder that wakes would take its
-    Lease for valid long after others took it.
+    Lease for valid long after others took it. Where the system has no such clock, as macOS, its
+    monotonic one counts suspensions.
     """
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

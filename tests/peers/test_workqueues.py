@@ -357,7 +357,7 @@ def test_a_bucket_limits_all_keys_together(name: str) -> None:
 
 
 def test_a_bucket_is_that_of_all_processes(name: str) -> None:
-    """TestBucketRateLimiter: "10 a second" means all keys of the queue, whoever adds them."""
+    """TestBucketRateLimiter: "10 a second" means all keys of the queue, from all processes."""
     options = {"rate": 1 / SOON, "burst": 2}
     with (
         WorkQueue(Place(name), "peers", base_delay=0.0001, **options) as one,  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 The parameters and their types are those of a list and a watch in the OpenAPI of Kubernetes; the
 values are drawn by type, and also of the wrong type. A second reader (the rules of Go's
-url.ParseQuery, on bytes) says what each query means; a query that is written in another way must
+url.ParseQuery, on bytes) gives each query its meaning; a query that is written in another way must
 have the same answer.
 """
 

@@ -28,14 +28,15 @@ class FaultyDisk(Disk):
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self.calls = 0
-        self.die_at = -1
+        self.die_at = 1 << 40
         self.room = 1 << 40
         """Bytes that may be written still."""
         self._rng = rng or random.Random(0)
 
     def _called(self) -> None:
+        """A dead process does nothing any more: not even what follows an exception."""
         self.calls += 1
-        if self.calls == self.die_at:
+        if self.calls >= self.die_at:
             raise Killed
 
     def create(self, path: str) -> int:
@@ -44,8 +45,9 @@ class FaultyDisk(Disk):
 
     def write(self, fd: int, data: bytes, at: int) -> int:
         self.calls += 1
-        if self.calls == self.die_at:
-            super().write(fd, data[: self._rng.randrange(len(data) + 1)], at)
+        if self.calls >= self.die_at:
+            if self.calls == self.die_at:
+                super().write(fd, data[: self._rng.randrange(len(data) + 1)], at)
             raise Killed
         if self.room < len(data):
             super().write(fd, data[: self.room], at)

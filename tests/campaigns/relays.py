@@ -201,8 +201,10 @@ class World:
                     assert cache["pods"].wait_synced(DEADLINE), group.name
 
     def end(self) -> None:
-        for group in (*self.leaves, *self.relays):
+        groups = (*self.leaves, *self.relays)
+        for group in groups:
             group.end(signal.SIGKILL)
+        for group in groups:
             Place(group.name).remove()
 
 

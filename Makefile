@@ -289,6 +289,9 @@ FUTURE ?= 3.14 3.15
 future: ## unit and model tests on newer Pythons, in a tree of Debian's sid: needs root, debootstrap; FUTURE=3.15
 	tests/packages/future.sh $(FUTURE)
 
+oldest: ## unit and model tests with the lowest versions of every dependency: needs the network
+	PYTHON=$(abspath $(PY)) tests/packages/oldest.sh
+
 demo: build ## an API server, one reflector, four workers, a live table
 	$(PY) -m shmcache demo
 

@@ -4,9 +4,6 @@ The parameters and their types are those of a list and a watch in the OpenAPI of
 values are drawn by type, and also of the wrong type. A second reader (the rules of Go's
 url.ParseQuery, on bytes) gives each query its meaning; a query that is written in another way must
 have the same answer.
-values are drawn by type, and also of the wrong type. A second reader, by the rules of Go's
-url.ParseQuery, must find the same parameters; a query that is written in another way must have the
-same answer.
 """
 
 from __future__ import annotations

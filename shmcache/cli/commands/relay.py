@@ -31,7 +31,7 @@ _APART = frozenset({"listen", "max_age"})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `run` and of `serve`."""
+    """The options of `serve`, and those of `run` for objects and the API server."""
     parser.epilog = EPILOG
     parser.usage = "shmcache relay [RESOURCE ...] [OPTIONS]"
     parser.add_argument("resources", nargs="*", metavar="RESOURCE", help="resources to relay")
@@ -110,7 +110,7 @@ def _served(options: argparse.Namespace, wanted: Any) -> Any:
 
     if wanted.contexts or wanted.etcd or wanted.replay:
         raise ConfigurationError("a relay relays one API server: name it with --server")
-    review, options.review = options.review, False
+    review, options.review, options.cache = options.review, False, wanted.name
     found = server.options_of(options)
     asked = (lambda: reach(wanted)[-1]) if review else None
-    return dataclasses.replace(found, name=wanted.name, review=asked)
+    return dataclasses.replace(found, review=asked)

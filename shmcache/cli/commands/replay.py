@@ -28,8 +28,9 @@ is another thing: it gives a reflector the answers of a server that `run --recor
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which record, from where on, how fast."""
     parser.epilog = EPILOG
+    parser.usage = "shmcache replay DIR --cache NAME [OPTIONS]"
     parser.add_argument("directory", metavar="DIR", help="directory of the flight record")
-    parser.add_argument("--cache", metavar="NAME", help="name of the cache to feed (needed)")
+    parser.add_argument("--cache", metavar="NAME", help="name of the cache to feed (required)")
     past.add_at(parser, help="begin with this state: 2026-11-19T21:00:00Z or -6h")
     past.add_at(parser, "--until", help="end with this state")
     parser.add_argument(

@@ -162,15 +162,15 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         "--context",
         metavar="NAME",
         action="append",
-        help="context of the kubeconfig; may be repeated: a process and a cache for each",
+        help="context of the kubeconfig; `run` takes several: a process and a cache for each",
     )
     group.add_argument(
         "-s",
         "--server",
         metavar="URL",
         action="append",
-        help="API server or relay to use without a kubeconfig; repeated, the next one takes over "
-        "when one fails, and `kube` is that of the kubeconfig",
+        help="API server or relay; `kube`: that of the kubeconfig (the default). May be repeated: "
+        "the next one takes over when one fails",
     )
     group.add_argument("--server-ca", metavar="FILE", help="certificates to check servers with")
     group.add_argument("--server-cert", metavar="FILE", help="client certificate for servers")

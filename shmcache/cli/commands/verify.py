@@ -25,8 +25,8 @@ EPILOG = """\
   shmcache verify -o json
 
 The reflector lists the metadata of each resource, and compares keys, UIDs and versions. It repairs
-what differs, as after its own comparisons. Exit status 1: something differs; 69: nothing differs,
-but a resource could not be compared.
+what differs. Exit status 0: all is equal; 1: something differed, also where it is repaired; 69:
+nothing differed, but a resource could not be compared.
 """
 TIMEOUT = 60.0
 

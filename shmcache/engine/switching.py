@@ -4,7 +4,8 @@ request ▸ the upstream in use, or the next ▸ its answer ▸ not before our v
 failed ▸ is another one there? ▸ `at_once`
 
 SWITCH1  a watch goes on at the next upstream at the same version. A version that is too old for
-one of them (410) is too old only when all have refused it.
+one of them (410) is too old only when all have refused it. Servers also refuse inside a watch: one
+that is open is accepted when something came, or when it lasted.
 SWITCH2  an upstream that does not have the resource, or may not show it, is passed over for
 this resource alone, for UNFIT_SECONDS.
 SWITCH3  a watch that leaves for a better upstream ends cleanly, not as a failure.
@@ -98,6 +99,7 @@ class SwitchingSource:
         with self._asking() as source, source.page(options) as page:
             self._check(source)
             self._begin()
+            self._refused.clear()
             yield _NotedPage(page, self._listed)
 
     @contextmanager
@@ -224,7 +226,6 @@ class SwitchingSource:
         """A list or a watch begins at the upstream in use."""
         upstream = self.upstream
         self._upstreams.answered(upstream, self._sources[upstream].client.answered)
-        self._refused.clear()
         self._behind_since = None
         if upstream.name != self._named:
             if self._named:
@@ -318,6 +319,7 @@ class SwitchingSource:
             if failed.failure.kind is FailureKind.CANCELLED:
                 raise
             if leaving:
+                self._refused.clear()
                 return  # SWITCH3
             raise SourceFailed(self._judged(upstream, failed.failure)) from failed
 
@@ -328,6 +330,7 @@ class SwitchingSource:
                 self._refusal(upstream, item)
             elif initial and item.type == "BOOKMARK" and INITIAL_END in item.raw:
                 initial, self._version = False, item.version or ""
+        self._refused.clear()
         last = items[-1]
         if not initial and last.version is not None:
             self._reach(last.version)

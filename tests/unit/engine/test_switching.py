@@ -244,6 +244,26 @@ def test_a_version_too_old_for_one_relay_is_not_too_old_for_all(name: str) -> No
         assert world.leaf.relists == 0
 
 
+def test_a_version_too_old_for_all_upstreams_is_listed_again(name: str) -> None:
+    """SWITCH1: each of them accepts the watch, and refuses the version inside it."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(ApiServer(seed=7))
+        doors = [stack.enter_context(Door(server.port)) for _ in "ab"]
+        running, cache = stack.enter_context(engine(name, [door.url for door in doors]))
+        world = World(server, doors, Leaf(running, cache))
+        world.write(0, 10)
+        world.check()
+        server.advance(int(server.version) + 100)
+        server.compact()
+        server.end_watches()
+        eventually(lambda: world.leaf.relists == 1)
+        theirs = {
+            one["metadata"]["name"]: one["metadata"]["resourceVersion"]
+            for one in server.list("pods")
+        }
+        eventually(lambda: world.leaf.contents() == theirs)
+
+
 def test_a_resource_that_a_relay_does_not_have_comes_from_elsewhere(name: str) -> None:
     """SWITCH2: the others stay."""
     with contextlib.ExitStack() as stack:

@@ -1,7 +1,8 @@
 """Headers between relays and their clients: a relay is `shmcache serve` in front of other caches.
 
     RELAYED1  each answer of lists and watches names the version that the relay had when it began,
-        and its lag: the seconds since its own server was last heard.
+        and its lag: the seconds since its own server was last heard. A server that
+        states any lag is a relay; a lag that makes no sense counts as the worst.
     RELAYED2  a client may name the version that it has reached: a relay that has not waits for it
         a moment, and then refuses as the API server refuses a version from the future (504).
 
@@ -19,6 +20,10 @@ REACHED_HEADER = "X-Shmcache-Reached"
 """Of a request."""
 
 
+WORST_LAG = 86_400.0
+"""Seconds. No lag counts as a longer one."""
+
+
 class RelayStatement(NamedTuple):
     """Version and lag of a relay."""
 
@@ -34,8 +39,9 @@ def stated(headers: Mapping[str, str]) -> RelayStatement | None:
     try:
         seconds = float(lag)
     except ValueError:
-        return None
-    return RelayStatement(version, max(seconds, 0.0)) if seconds < float("inf") else None
+        seconds = WORST_LAG
+    seconds = max(seconds, 0.0) if seconds < WORST_LAG else WORST_LAG  # also for NaN
+    return RelayStatement(version, seconds)
 
 
 def lines(*, lag: float | None, version: str = "") -> bytes:

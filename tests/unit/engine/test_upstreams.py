@@ -8,7 +8,13 @@ import pytest
 
 from shmcache.engine import upstreams as module
 from shmcache.engine.upstreams import HOLD_SECONDS, LAG_SECONDS, Candidate, Upstreams, label_of
-from shmcache.protocol.relays import LAG_HEADER, VERSION_HEADER
+from shmcache.protocol.relays import (
+    LAG_HEADER,
+    VERSION_HEADER,
+    WORST_LAG,
+    RelayStatement,
+    stated,
+)
 from shmcache.source.access import ServerAccess
 from shmcache.source.client import ApiConnection
 from shmcache.testing import ManualClock
@@ -22,6 +28,14 @@ def upstreams(count: int = 3) -> tuple[Upstreams, ManualClock]:
         for number in range(count)
     ]
     return Upstreams(servers, clock=clock, rng=random.Random(1)), clock
+
+
+@pytest.mark.parametrize("lag", ["nan", "inf", "-inf", "1e300", "abc", "", "-0.5"])
+def test_an_answer_with_any_lag_is_that_of_a_relay(lag: str) -> None:
+    """RELAYED1: what makes no sense is the worst lag, and a finite one."""
+    found = stated({LAG_HEADER: lag, VERSION_HEADER: "7"})
+
+    assert found == RelayStatement("7", 0.0 if lag.startswith("-") else WORST_LAG)
 
 
 def order(found: Upstreams) -> list[int]:

@@ -42,6 +42,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from shmcache.engine import desk
 from shmcache.engine.comparing import Disagreement
 from shmcache.engine.evidence import NotYet, Refusal, ServerAsker
 from shmcache.engine.object_way import BRIEF, ObjectWay
@@ -100,6 +101,8 @@ class ResourceConfirmer:
     def submit(self, asked: Asked) -> None:
         """See desk.py."""
         with self._lock:
+            if len(self._waiting) >= 2 * desk.PLACES:  # DESK2: half of them have left
+                self._waiting = [one for one in self._waiting if one.lives()]
             self._waiting.append(asked)
             self._came.notify()
             if self._running or self._over:
@@ -149,7 +152,7 @@ class ResourceConfirmer:
             while not self._over:
                 self._came.wait_for(lambda: self._waiting or self._over, IDLE_SECONDS)
                 now, waiting, self._waiting = time.monotonic(), self._waiting, []
-                found = [asked for asked in waiting if asked.deadline > now]
+                found = [asked for asked in waiting if asked.deadline > now and asked.lives()]
                 if found:
                     return found
                 if not waiting:
@@ -188,7 +191,7 @@ class ResourceConfirmer:
         if again == now and not isinstance(refusal, NotYet):
             return asked
         with self._lock:
-            self._waiting += [one for one in asked if one.deadline > again]
+            self._waiting += [one for one in asked if one.deadline > again and one.lives()]
         return [one for one in asked if one.deadline <= again]
 
     def _refuse(self, asked: list[Asked], text: str) -> None:

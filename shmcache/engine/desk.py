@@ -14,7 +14,8 @@ Invariants
         with the answer.
     DESK2  clients cost a bounded amount: PLACES connections, LINE bytes and LINE_SECONDS for the
         question of each; one user has at most three quarters of the places. Further connections
-        are closed at once, which a reader sees as no answer.
+        are closed at once, which a reader sees as no answer. Questions of clients that have left
+        are dropped before more than twice PLACES wait.
     DESK3  a client that ends, or sends nonsense, ends its own connection and nothing else.
     DESK4  the name of the socket goes with this process, unless another one has it by then.
 """
@@ -53,6 +54,8 @@ class Asked(NamedTuple):
     deadline: float
     answer: Callable[[Mapping[str, Any]], None]
     """Takes the answer; from any thread."""
+    lives: Callable[[], bool] = lambda: True
+    """Whether somebody still waits for the answer; from any thread."""
 
 
 class Confirmer(Protocol):
@@ -213,7 +216,13 @@ class Desk:
             self._answer(client, {"error": "this reflector does not keep it"})
             return
         confirmer.submit(
-            Asked(key, namespace, client.until, lambda found: self._answer(client, found))
+            Asked(
+                key,
+                namespace,
+                client.until,
+                answer=lambda found: self._answer(client, found),
+                lives=lambda: client in self._clients,
+            )
         )
 
     def _expire(self, now: float) -> None:

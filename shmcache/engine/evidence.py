@@ -23,6 +23,7 @@ from shmcache.engine.plans import Plan
 from shmcache.protocol import versions
 from shmcache.protocol.items import Identity
 from shmcache.protocol.options import ListOptions
+from shmcache.reflector.retrying import LONGEST_RETRY_AFTER
 from shmcache.source.base import AskedSource, SourceFailed
 
 if TYPE_CHECKING:
@@ -163,7 +164,8 @@ class ServerAsker:
         except SourceFailed as failed:
             text = f"the server did not answer: {failed}"
             if failed.failure.retry_after:
-                self.not_before = time.monotonic() + failed.failure.retry_after
+                wait = min(failed.failure.retry_after, LONGEST_RETRY_AFTER)
+                self.not_before = time.monotonic() + wait
                 self._why = text
             raise Refusal(text) from None
 

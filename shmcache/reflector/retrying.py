@@ -38,6 +38,8 @@ _UNANSWERED = frozenset(
         FailureKind.ELSEWHERE,
     }
 )
+LONGEST_RETRY_AFTER = 120.0
+"""The longest wait that a server can impose; kube-apiserver itself asks for 1 to 30 s."""
 QUIET_MINUTE = 60.0
 """Without an internal error for so long, the next one is the first."""
 
@@ -72,8 +74,7 @@ class ReflectorSettings:
     """Seconds for which in-stream internal errors are retried without listing again (R-RF-08)."""
     request_retries: int = 10
     """How often in a row one request is repeated because the server said when (R-HT-01)."""
-    retry_after_cap: float = 120.0
-    """The longest wait that a server can impose; kube-apiserver itself asks for 1 to 30 s."""
+    retry_after_cap: float = LONGEST_RETRY_AFTER
     early_ends: int = 3
     """So many watch-lists in a row that end before they are complete: LIST instead."""
     backoff: BackoffSettings = field(default_factory=BackoffSettings)

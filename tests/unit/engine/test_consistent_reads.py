@@ -27,6 +27,7 @@ from shmcache.memory import sockets
 from shmcache.memory.segments import Place
 from shmcache.protocol.items import Identity
 from shmcache.reader import asking
+from shmcache.reflector.retrying import LONGEST_RETRY_AFTER
 
 MANY = scope_way.PAGE + 1
 """Objects of which no list is made."""
@@ -337,6 +338,17 @@ def test_after_429_the_server_is_left_alone(name: str) -> None:
         assert 1 == run.requests().get(("list", "pods"), 0) - before
 
 
+def test_a_server_cannot_stop_reads_for_longer_than_two_minutes(name: str) -> None:
+    """Retry-After is that of the server; the bound is that of its other readers."""
+    with running(name, objects=150) as run:
+        run.server.faults.too_many_requests("list", retry_after=10**9)
+        with pytest.raises(shmcache.UnconfirmedError, match="did not answer"):
+            run.pods.list(consistent=True)
+
+        left = run.confirmer.server.not_before - time.monotonic()
+        assert left <= LONGEST_RETRY_AFTER
+
+
 def test_a_cache_that_lost_an_event_is_found_out(name: str) -> None:
     """CONFIRM4: the version is right, and an object is not."""
     with running(name, bookmark_seconds=0.05) as run:
@@ -427,6 +439,37 @@ def test_places_are_bounded_for_each_user(name: str, monkeypatch: pytest.MonkeyP
             assert not client.recv(10)
             client.close()
         assert run.pods.get("prod/web-0", consistent=True) is not None
+
+
+def test_questions_of_clients_that_left_are_bounded(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DESK2: clients ask, and leave, while a flight is under way."""
+    monkeypatch.setattr(confirming, "FLIGHT_SECONDS", DEADLINE)
+    line = asking.Question("pods", "prod/web-0").line(60)
+    with running(name) as run, run.deaf():
+        run.server.create("pods", pod("late"))
+        waits = connected(name)
+        waits.sendall(asking.Question("pods", "prod/late").line(60))
+        eventually(lambda: run.confirmer.flights == 1, "not asked")
+        monkeypatch.setattr(desk, "PLACES", 8)
+        submitted = list[desk.Asked]()
+        submit = run.confirmer.submit
+
+        def note(asked: desk.Asked) -> None:
+            submit(asked)
+            submitted.append(asked)
+
+        monkeypatch.setattr(run.confirmer, "submit", note)
+        for number in range(1, 41):
+            with connected(name) as client:
+                client.sendall(line)
+                eventually(lambda: len(submitted) == number, "not asked")  # noqa: B023
+            eventually(lambda: not submitted[-1].lives(), "a client is kept")
+
+        assert run.confirmer.flights == 1
+        assert len(run.confirmer._waiting) <= 2 * desk.PLACES
+        waits.close()
 
 
 def test_the_name_goes_with_the_reflector(name: str) -> None:

@@ -14,8 +14,9 @@ from shmcache.etcd.errors import (
     RevisionGone,
     WriteUnknown,
 )
+from shmcache.etcd.lease import Lease
 from shmcache.etcd.operations import StorePage
-from shmcache.etcd.store import Lease, Store
+from shmcache.etcd.store import Store
 
 __all__ = [
     "AsyncStore",

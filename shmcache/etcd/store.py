@@ -7,8 +7,6 @@ store.guaranteed_update("ns/a", bump)        # begins from the cache
 
 LEASE1  keys with the same time to live, written within a part of it, share a lease: a thousand
 keys are not a thousand leases. A key lives at least as long as it was to.
-LEASE2  a Lease is lost when etcd has ended it, and at the latest when its time has passed since the
-last keep-alive that etcd answered: its holder must not go on while etcd is away.
 """
 
 from __future__ import annotations
@@ -20,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from shmcache.errors import SourceError
 from shmcache.etcd.errors import EtcdError, error_of
+from shmcache.etcd.lease import Lease
 from shmcache.etcd.operations import Object, Operations, Steps, StorePage, StoreRequest, Update
+from shmcache.lease.settings import boot_seconds
 from shmcache.source.base import SourceFailed
 from shmcache.source.etcd import messages
 from shmcache.source.etcd.access import EtcdAccess
@@ -215,7 +215,7 @@ class Store(StoreBase):
     def lease(self, ttl: int) -> Lease:
         """A lease that is kept alive until it is closed, or this process dies."""
         request = StoreRequest(messages.GRANT, messages.LeaseGrantRequest(TTL=ttl), "lease")
-        began = time.monotonic()
+        began = boot_seconds()
         answer = self._call(request)
         return Lease(self.connection, answer.ID, answer.TTL, began + answer.TTL)
 
@@ -233,65 +233,6 @@ class Store(StoreBase):
     def close(self) -> None:
         """Ends the connection, unless it was passed in."""
         self._end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class Lease:
-    """A lease of etcd, kept alive by a thread. Keys that were written with it end with it."""
-
-    def __init__(self, connection: EtcdConnection, number: int, ttl: int, until: float) -> None:
-        self.number = number
-        self.ttl = ttl
-        self.lost = threading.Event()
-        """etcd has ended the lease, or may have: nothing has renewed it for its time."""
-        self._connection = connection
-        self._closed = threading.Event()
-        self._until = until
-        self._thread = threading.Thread(target=self._keep, name="shmcache-lease", daemon=True)
-        self._thread.start()
-
-    def _keep(self) -> None:
-        pause = self.ttl / 3
-        while not self._closed.wait(pause):
-            began = time.monotonic()
-            try:
-                left = self._alive(min(5.0, max(self._until - began, 0.1)))
-            except SourceFailed:
-                left, pause = None, min(1.0, self.ttl / 6)  # another member, soon
-            if left:
-                self._until, pause = began + left, self.ttl / 3
-            elif left == 0 or time.monotonic() >= self._until:  # LEASE2
-                self.lost.set()
-                return
-
-    def _alive(self, timeout: float) -> int | None:
-        """The seconds that are left after one keep-alive; 0: it has ended; None: no answer."""
-        request = messages.LeaseKeepAliveRequest(ID=self.number)
-        stream = self._connection.stream(messages.KEEP_ALIVE, iter([request]), (), timeout=timeout)
-        try:
-            for answer in stream:
-                return max(int(answer.TTL), 0)
-        finally:
-            stream.cancel()
-        return None
-
-    def close(self) -> None:
-        """Ends the lease, and deletes its keys. Idempotent."""
-        if self._closed.is_set():
-            return
-        self._closed.set()
-        self._thread.join()
-        if not self.lost.is_set():
-            request = messages.LeaseRevokeRequest(ID=self.number)
-            try:
-                self._connection.call(messages.REVOKE, request, "revoke", timeout=5.0, writes=True)
-            except SourceFailed as failed:
-                raise error_of(failed, writes=True) from failed
 
     def __enter__(self) -> Self:
         return self

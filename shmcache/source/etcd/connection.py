@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -104,9 +105,10 @@ class EtcdConnection:
         with self._lock:
             self.cluster = self.cluster or cluster
 
-    def member(self) -> Member:
+    def member(self, timeout: float | None = None) -> Member:
         """The member that answered last, or the one that is chosen now. SourceFailed."""
-        found: Member = _finished(self._member_steps(time.monotonic() + CHOICE_SECONDS))
+        longest = CHOICE_SECONDS if timeout is None else timeout
+        found: Member = _finished(self._member_steps(time.monotonic() + longest))
         return found
 
     def _current(self) -> Member | None:
@@ -281,13 +283,15 @@ class EtcdConnection:
         metadata: Metadata,
         timeout: float | None = None,
     ) -> EtcdStream:
-        """Opens a stream at one member. SourceFailed."""
-        member = self.member()
+        """Opens a stream at one member; `timeout` includes the choice of it. SourceFailed."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        member = self.member(_left(deadline, CHOICE_SECONDS))
         try:
-            token = self.token(member)
+            token = self.token(member, _left(deadline, PATIENCE))
         except grpc.RpcError as error:
             raise self.broken(error, method.path, member, ()) from error
-        call = member.stream(method)(requests, timeout=timeout, metadata=(*metadata, *token))
+        left = None if deadline is None else _left(deadline, math.inf)
+        call = member.stream(method)(requests, timeout=left, metadata=(*metadata, *token))
         return EtcdStream(self, method.path, member, token, call)
 
     def broken(
@@ -303,12 +307,14 @@ class EtcdConnection:
 
     # ---- the user --------------------------------------------------------------------------
 
-    def token(self, member: Member) -> Metadata:
+    def token(self, member: Member, timeout: float | None = None) -> Metadata:
         """The metadata that name our user; none without one. RpcError, SourceFailed."""
-        found: Metadata = _finished(self._token_steps(member))
+        found: Metadata = _finished(self._token_steps(member, timeout))
         return found
 
-    def _token_steps(self, member: Member) -> Generator[Any, Any, Metadata]:
+    def _token_steps(
+        self, member: Member, timeout: float | None = None
+    ) -> Generator[Any, Any, Metadata]:
         """At most one call, as _attempts() has them."""
         if not self.access.user:
             return ()
@@ -320,8 +326,9 @@ class EtcdConnection:
             except SourceError as error:
                 raise failed(str(error), "etcd", grpc.StatusCode.UNAUTHENTICATED) from error
             request = messages.AuthenticateRequest(name=self.access.user, password=password)
+            longest = PATIENCE if timeout is None else timeout
             try:
-                answer = yield member.unary(messages.AUTHENTICATE).future(request, timeout=PATIENCE)
+                answer = yield member.unary(messages.AUTHENTICATE).future(request, timeout=longest)
             except grpc.RpcError as error:
                 if "authentication is not enabled" in (error.details() or ""):
                     return ()
@@ -336,6 +343,13 @@ class EtcdConnection:
         with self._lock:
             if token and token[0][1] == self._token:
                 self._token = None
+
+
+def _left(deadline: float | None, longest: float) -> float:
+    """The seconds until a deadline, at most `longest`; a call always has a tenth of one."""
+    if deadline is None:
+        return longest
+    return max(min(deadline - time.monotonic(), longest), 0.1)
 
 
 def _finished(steps: Generator[Any, Any, Any], pending: Callable[[Any], None] | None = None) -> Any:

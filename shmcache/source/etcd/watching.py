@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import grpc
+
 from shmcache._hot import EtcdAnswers
 from shmcache.errors import SourceError
 from shmcache.source.base import FailureKind, SourceFailed, SourceFailure
@@ -54,7 +56,7 @@ class WatchStream:
                 (*REQUIRE_LEADER, *self._token), self._line,
             )  # fmt: skip
             self._call.send(create.SerializeToString())
-        except CallFailed as error:
+        except grpc.RpcError as error:  # of the token, or CallFailed
             raise self._broken(error) from error
         except SourceError as error:
             raise SourceFailed(SourceFailure(FailureKind.NETWORK, f"etcd: {error}")) from error
@@ -114,7 +116,7 @@ class WatchStream:
             self._connection.forget(self._token)
         return failure
 
-    def _broken(self, error: CallFailed) -> SourceFailed:
+    def _broken(self, error: grpc.RpcError) -> SourceFailed:
         failure = self._connection.broken(error, self._what, self.member, self._token)
         if failure.failure.kind in {FailureKind.CANCELLED, FailureKind.ENDED}:
             self._connection.leave(self.member)

@@ -1,9 +1,15 @@
-"""The files of a recorder: the few calls that it makes of the system, in one place for tests."""
+"""The files of a recorder: the few calls that it makes of the system, in one place for tests.
+
+DISK1  A recorder writes in a directory of its own user, or of root, that not everybody may write.
+It opens regular files only, and follows no link.
+"""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 
 SUFFIX = ".reel"
 _DIGITS = 8
@@ -13,8 +19,17 @@ class Disk:
     """Calls of the system. Each raises OSError; tests put faults between."""
 
     def make_directory(self, path: str) -> None:
-        """The directory, for our own uid alone if it has to be made."""
+        """The directory, for our own uid alone if it has to be made. PermissionError (DISK1)."""
         os.makedirs(path, mode=0o700, exist_ok=True)
+        found = os.stat(path)
+        if found.st_uid not in (os.geteuid(), 0):
+            raise PermissionError(
+                errno.EACCES, f"it belongs to uid {found.st_uid}: choose a directory of ours", path
+            )
+        if found.st_mode & stat.S_IWOTH:
+            raise PermissionError(
+                errno.EACCES, "everybody may write it: chmod o-w, or choose one inside of it", path
+            )
 
     def create(self, path: str) -> int:
         """A new file; FileExistsError if there is one."""
@@ -22,7 +37,7 @@ class Disk:
 
     def open(self, path: str) -> int:
         """A file that is there, to be written."""
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        return open_reel(path, os.O_RDWR)
 
     def write(self, fd: int, data: bytes, at: int) -> int:
         """Writes at a place; how many bytes were written."""
@@ -57,6 +72,15 @@ class Disk:
             os.close(fd)
             raise
         return fd
+
+
+def open_reel(path: str, flags: int) -> int:
+    """A reel that is there (DISK1). OSError."""
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is not a regular file: remove it", path)
+    return fd
 
 
 def reel_path(directory: str, number: int) -> str:

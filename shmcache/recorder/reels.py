@@ -23,7 +23,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-from shmcache.recorder.disk import Disk
+from shmcache.recorder.disk import Disk, open_reel
 
 MAGIC = b"SHMREEL\x01"
 _HEAD = struct.Struct("<8s16s")
@@ -123,7 +123,7 @@ class ReelReader:
 
     def packets(self) -> Iterator[bytes]:
         """The lines of each packet, in their order. OSError."""
-        with open(self.path, "rb") as file:
+        with open(self.path, "rb", opener=open_reel) as file:
             if not self._head(file.read(HEAD_SIZE)):
                 return
             stream = zlib.decompressobj(-15)

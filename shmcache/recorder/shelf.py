@@ -52,8 +52,12 @@ class Shelf:
         self.disk = disk
         disk.make_directory(directory)
         self._lock = disk.lock(directory)
-        self._sizes = {number: self._size(number) for number in reel_numbers(directory)}
-        self._begun = {number: begun_at(self.path(number)) for number in self._sizes}
+        try:
+            self._sizes = {number: self._size(number) for number in reel_numbers(directory)}
+            self._begun = {number: begun_at(self.path(number)) for number in self._sizes}
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Another recorder may write. Idempotent."""

@@ -312,6 +312,53 @@ def test_a_full_disk_is_stated_and_survived_record4(
     assert at(FlightRecord(scene.directory), last) == scene.states[last]
 
 
+@pytest.mark.parametrize("kind", ["fifo", "link", "directory"])
+def test_only_regular_files_are_reels_disk1(
+    make: Callable[..., RecordedScene], tmp_path: Path, kind: str
+) -> None:
+    """And a recorder that was refused leaves no lock behind."""
+    scene = make()
+    path = Path(reel_path(scene.directory, 1))
+    path.parent.mkdir(mode=0o700)
+    fd = -1
+    if kind == "fifo":
+        os.mkfifo(path)
+        fd = os.open(path, os.O_RDWR)
+        os.write(fd, b"x" * 60_000)  # so that a reader would not block
+    elif kind == "link":
+        (tmp_path / "other").write_bytes(b"")
+        path.symlink_to(tmp_path / "other")
+    else:
+        path.mkdir()
+    with pytest.raises(OSError, match="symbolic" if kind == "link" else "regular file"):
+        scene.recorder(**KEEP)
+    path.rename(tmp_path / "away")
+    if fd >= 0:
+        os.close(fd)
+    scene.recorder(**KEEP).close()
+
+
+def test_a_directory_that_others_rule_is_refused_disk1(
+    make: Callable[..., RecordedScene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = make()
+    folder = Path(scene.directory)
+    folder.mkdir(mode=0o700)
+    folder.chmod(0o777)
+    with pytest.raises(PermissionError, match="chmod o-w"):
+        scene.recorder(**KEEP)
+    folder.chmod(0o700)
+    with monkeypatch.context() as patch:
+        if os.geteuid() == 0:
+            os.chown(folder, 12345, -1)
+        else:
+            patch.setattr(os, "geteuid", lambda: 12345)
+        with pytest.raises(PermissionError, match="belongs to uid"):
+            scene.recorder(**KEEP)
+    os.chown(folder, os.geteuid(), -1)
+    scene.recorder(**KEEP).close()
+
+
 @pytest.fixture
 def small(make: Callable[..., RecordedScene]) -> RecordedScene:
     """Two small reels."""

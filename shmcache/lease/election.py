@@ -18,6 +18,8 @@ once when it is yielded, in whatever thread; a clock is given.
     ELECT5  A holder that reads another's name, or none, in the Lease ends its term at once,
         although its deadline has not come.
     ELECT6  Only a release after the work has ended empties the record.
+    ELECT7  A server that asks for patience (Retry-After) makes no holder miss its renewals, and
+        keeps others away for RETRY_AFTER_CAP at most.
 """
 
 from __future__ import annotations
@@ -34,6 +36,10 @@ from shmcache.lease.settings import JITTER, LeaseSettings, boot_seconds
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from random import Random
+
+
+RETRY_AFTER_CAP = 120.0
+"""The longest wait, in seconds, that a server can impose; as the reflector has it."""
 
 
 class Verb(Enum):
@@ -274,9 +280,10 @@ class Election:
 
     def _rest(self) -> float:
         now, period = self._clock(), self.settings.retry_period
-        waits, self._retry_after = max(period, self._retry_after), 0.0
+        asked, self._retry_after = min(self._retry_after, RETRY_AFTER_CAP), 0.0  # ELECT7
         if self._leading:
-            return max(0.0, min(waits, self.until - now))
+            return max(0.0, min(period, self.until - now))
+        waits = max(period, asked)
         waits += period * JITTER * self._rng.random()
         if self._record.holder and not self._ours and not self.coordinated:
             left = self.expires - now

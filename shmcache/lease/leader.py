@@ -11,6 +11,8 @@ LEAD1  `held` compares a clock with the end of the term, whatever the threads do
 LEAD2  A Leader that lost its Lease does not get it again before the body has ended, and the
     body's end raises LeadershipLost if the body does not raise.
 LEAD3  The Lease is released after the body, and never while it runs.
+LEAD5  A body begins with the Lease: if the candidacy ends before, by stop() from another thread
+    or by an error of its own, the entry raises LeadershipLost.
 """
 
 from __future__ import annotations
@@ -51,6 +53,8 @@ class Leader:
         self._on_lost = on_lost
         self._on_holder = on_holder
         self._changed = threading.Condition()
+        self._life = threading.RLock()
+        """One thread at a time begins or ends a candidacy; others wait until it has."""
         self._elector: Elector | None = None
         self._threads: list[threading.Thread] = []
         self._state = _ENDED
@@ -109,7 +113,7 @@ class Leader:
             raise self._lost()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until the Lease is ours; False after `timeout` seconds, or at stop()."""
+        """Waits until the Lease is ours; False after `timeout` seconds, or without a candidacy."""
         with self._changed:
             self._changed.wait_for(lambda: self._state != _WAITING, timeout)
             return self._state == _LEADING
@@ -127,13 +131,14 @@ class Leader:
 
     def start(self) -> None:
         """Becomes a candidate; wait() for the Lease. SourceError if no server is configured."""
-        if self._state != _ENDED or self._elector is not None:
-            raise RuntimeError(f"{self!r} has begun already")
-        self._pid = os.getpid()
-        self._elector = Elector(self.lease, on_step=self._note)
-        self._state, self._reason, self._until, self._term = _WAITING, "", 0.0, 0
-        self._spawn("elector", self._elector.run)
-        self._spawn("guard", self._guard)
+        with self._life:  # a stop() finds all threads, or none
+            if self._state != _ENDED or self._elector is not None:
+                raise RuntimeError(f"{self!r} has begun already")
+            self._pid = os.getpid()
+            self._elector = Elector(self.lease, on_step=self._note)
+            self._state, self._reason, self._until, self._term = _WAITING, "", 0.0, 0
+            self._spawn("elector", self._elect)
+            self._spawn("guard", self._guard)
 
     def stop(self) -> None:
         """Ends the candidacy, and releases the Lease if it is ours still (LEAD3). Idempotent."""
@@ -144,6 +149,13 @@ class Leader:
             patience = self.lease.renew_deadline if self._state == _LEADING else 0.0
             self._set(_ENDED)
         elector.stop()
+        if threading.current_thread() in self._threads:
+            raise RuntimeError(f"stop() of {self!r} in its own thread cannot wait for that thread")
+        with self._life:
+            if self._elector is elector:
+                self._finish(elector, patience)
+
+    def _finish(self, elector: Elector, patience: float) -> None:
         for thread in self._threads:
             thread.join(_BREAK_SECONDS)
             if thread.is_alive():
@@ -159,7 +171,8 @@ class Leader:
     def __enter__(self) -> Self:
         self.start()
         try:
-            self.wait()
+            if not self.wait():
+                raise self._lost()  # LEAD5
         except BaseException:
             self.stop()
             raise
@@ -196,8 +209,19 @@ class Leader:
             await scope.exit(error)
 
     def listen(self, listener: Callable[[], object]) -> None:
-        """Calls it in one of our threads at each change of our state."""
-        self._listeners.append(listener)
+        """Calls it in one of our threads at each change of our state, until unlisten()."""
+        with self._changed:
+            self._listeners.append(listener)
+
+    def unlisten(self, listener: Callable[[], object]) -> None:
+        """Calls it no more."""
+        with self._changed:
+            self._listeners.remove(listener)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the candidacy goes on without the Lease."""
+        return self._state == _WAITING
 
     @property
     def is_lost(self) -> bool:
@@ -213,6 +237,17 @@ class Leader:
         thread = threading.Thread(target=run, name=title, daemon=True)
         self._threads.append(thread)
         thread.start()
+
+    def _elect(self) -> None:
+        """The elector's thread: an error that nobody expected ends the candidacy (LEAD5)."""
+        assert self._elector is not None
+        try:
+            self._elector.run()
+        except Exception as error:
+            logger.exception("lease %s: the election has failed", self.lease.name)
+            with self._changed:
+                if self._state in {_WAITING, _LEADING}:
+                    self._lose(f"the election has failed: {error!r}")
 
     def _note(self, election: Election) -> None:
         """After each step of the election, in its thread."""

@@ -32,12 +32,13 @@ class LeaderScope:
 
     async def enter(self) -> None:
         """Until the Lease is ours."""
-        self._leader.listen(self._wake)
         self._leader.start()
+        self._leader.listen(self._wake)
         try:
-            while not self._leader.held and not self._leader.is_lost:
+            while self._leader.waits:
                 await self._changed.wait()
                 self._changed.clear()
+            self._leader.check()  # LEAD5
         except BaseException:
             await self._end()
             raise
@@ -68,6 +69,7 @@ class LeaderScope:
             try:
                 self._leader.stop()
             finally:
+                self._leader.unlisten(self._wake)
                 self._call(settle)
 
         threading.Thread(target=run, name="leader release", daemon=True).start()

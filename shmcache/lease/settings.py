@@ -25,6 +25,8 @@ JITTER = 1.2
 _MAX_SECONDS = (1 << 31) - 1
 _NAME_LENGTH = 253
 _LABEL = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+KUBE = "kube"
+"""Stands for the server of the kubeconfig, as in the configuration of a cache."""
 OLDEST = "OldestEmulationVersion"
 """The strategy of KEP-4355 that servers know."""
 
@@ -68,7 +70,8 @@ class LeaseSettings:
     candidacy: Candidacy | None = None
     """For coordinated leader election."""
     server: str = ""
-    """URL of the API server; as `--server`, and SHMCACHE_SERVER."""
+    """URL of the API server; as `--server`, and SHMCACHE_SERVER, of whose list the last one counts:
+    relays come first, and keep no Leases. `kube` is the server of the kubeconfig."""
     kubeconfig: str = ""
     """As `--kubeconfig`, and SHMCACHE_KUBECONFIG."""
     context: str = ""
@@ -117,11 +120,12 @@ class LeaseSettings:
         def given(value: str, name: str) -> str | None:
             return value or os.environ.get(name) or None
 
-        url = self.server or (
-            None if self.kubeconfig or self.context else os.environ.get("SHMCACHE_SERVER")
+        urls = self.server or (
+            "" if self.kubeconfig or self.context else os.environ.get("SHMCACHE_SERVER", "")
         )
+        url = next((part.strip() for part in reversed(urls.split(",")) if part.strip()), KUBE)
         return ServerSettings(
-            url=url or None,
+            url=None if url == KUBE else url,
             kubeconfig=given(self.kubeconfig, "SHMCACHE_KUBECONFIG"),
             context=given(self.context, "SHMCACHE_CONTEXT"),
             connect_timeout=self.request_timeout,

@@ -16,6 +16,10 @@ all members with one LIST, which is one state of the server.
         Expired at the moment before the LIST was sent: one that is renewed while the answer is on
         its way goes on, and does not touch the table.
     SPREAD5  An owner without a Lease counts as living until it was missed for a whole duration.
+    SPREAD6  Nobody but a member itself knows whether it is leaving: one that starts again under
+        the same name takes its mark out of the table.
+    SPREAD7  A slot that was drained, and is to stay after all, is worked on again after its own
+        write, with that write's epoch.
 """
 
 from __future__ import annotations
@@ -132,9 +136,11 @@ class Sharing:
         self.members = frozenset(living)
         moves = self._moves(table, living, term)
         if moves is not None:
-            leaving = (table.leaving & living) | ({self.member} if self._leaving else set())
+            leaving = (table.leaving & living) - {self.member}  # SPREAD6
+            if self._leaving:
+                leaving |= {self.member}
             table = table.changed(moves, leaving)
-            return (yield from self._write(table_lease, table, term))
+            return (yield from self._write(table_lease, table, moves, term))
         yield from self._forget_members()
         if self.draining:
             return SOON
@@ -190,7 +196,9 @@ class Sharing:
         self.held |= set(slots)
         self._holdings.gain(slots, epoch, self._term)
 
-    def _write(self, lease: dict[str, Any], table: SlotTable, term: int) -> Rounds:
+    def _write(
+        self, lease: dict[str, Any], table: SlotTable, moves: dict[int, str], term: int
+    ) -> Rounds:
         metadata = dict(lease["metadata"])
         annotations = {**(metadata.get("annotations") or {}), ANNOTATION: table.text()}
         body = {**lease, "metadata": {**metadata, "annotations": annotations}}
@@ -208,7 +216,8 @@ class Sharing:
             self._term = term
             self._holdings.begin(term)
         named = table.of_member(self.member)
-        self.draining &= named
+        kept = {slot for slot, owner in moves.items() if owner == self.member}
+        self.draining = (self.draining & named) - kept  # SPREAD7
         gained = named - self.held - self.draining
         if gained:
             self._hold(gained, table.epoch)

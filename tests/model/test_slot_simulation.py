@@ -1,5 +1,6 @@
 """Invariants tested: slots move between members that come, go, stop and lose the server, and no key
-is ever with two (SPREAD1 to SPREAD5); all slots have an owner soon.
+is ever with two (SPREAD1 to SPREAD5); all slots have an owner soon, also if members start again
+under their old names (SPREAD6), or a drain ends where it began (SPREAD7).
 
 DAYS= lets it run for so many simulated days; SEED= repeats one.
 """
@@ -25,6 +26,8 @@ DAYS = float(os.environ.get("DAYS") or 0.02)
 DAY = 86_400.0
 SETTINGS = shmcache.LeaseSettings("group")
 SLOWEST, FASTEST = 0.82, 1.22
+CALM = 120.0
+"""Seconds after which everything that went wrong is over, and has been noticed."""
 
 
 class Kept(Holdings):
@@ -64,10 +67,10 @@ class Kept(Holdings):
 class Member:
     """A machine with a coordinator and workers."""
 
-    def __init__(self, world: Group, number: int) -> None:
+    def __init__(self, world: Group, name: str) -> None:
         self.world = world
         self.machine = LeaseMachine(world.net, world.rng.uniform(SLOWEST, FASTEST))
-        self.name = f"m{number}"
+        self.name = name
         self.lease = f"group-{self.name}"
         self.election = Election(
             replace(SETTINGS, name=self.lease), self.name, "default", Random(world.rng.random()),
@@ -151,16 +154,45 @@ class Group:
         self.net = LeaseWorld(rng)
         self.members: list[Member] = []
         self.started = 0
+        self.calm = False
+        """Whether nothing goes wrong any more."""
         self.begun: Counter[int] = Counter()
         self.epochs: dict[int, int] = {}
         self.moves = 0
         for _ in range(members):
             self.start()
 
-    def start(self) -> Member:
+    def start(self, name: str = "") -> Member:
+        """A machine; with the name of an earlier one, that one starts again."""
         self.started += 1
-        self.members.append(Member(self, self.started))
+        assert name not in {one.name for one in self.members if not one.machine.dead}
+        self.members.append(Member(self, name or f"m{self.started}"))
         return self.members[-1]
+
+    def restart(self, old: Member) -> None:
+        """It is drained; when it has ended, it starts again under its name, as a StatefulSet's."""
+        old.drain()
+
+        def again() -> None:
+            if old.machine.dead:
+                self.start(old.name)
+            else:
+                self.net.at(1.0, again)
+
+        self.net.at(1.0, again)
+
+    def settles(self) -> bool:
+        """Whether each slot is worked on soon. Messages, and so terms, are lost even now."""
+        end = self.net.now + CALM
+        while self.unowned() and self.net.now < end:
+            self.net.run(self.net.now + 1.0)
+        return not self.unowned()
+
+    def rests(self) -> bool:
+        """Whether the table is left alone, but for terms that end."""
+        before = SlotTable.of(self.net.objects["group"]).epoch
+        self.net.run(self.net.now + CALM)
+        return SlotTable.of(self.net.objects["group"]).epoch - before < 20
 
     def begins(self, member: Member, slot: int) -> None:
         for other in self.members:
@@ -187,9 +219,18 @@ class Group:
 
 
 def upgrade(world: Group) -> None:
+    if world.calm:
+        return
+    same = world.rng.random() < 0.5
     for number, old in enumerate(world.living):
 
         def swap(old: Member = old) -> None:
+            if world.calm:
+                return
+            if same:
+                if old in world.living:
+                    world.restart(old)
+                return
             world.start()
             world.net.at(world.rng.uniform(1.0, 20.0), old.drain)
 
@@ -198,12 +239,15 @@ def upgrade(world: Group) -> None:
 
 
 def trouble(world: Group) -> None:
+    if world.calm:
+        return
     rng, living = world.rng, world.living
     one = rng.choice(living) if living else world.start()
     kind, now = rng.randrange(7), world.net.now
     if kind == 0:
         one.machine.dead = True
-        world.net.at(rng.uniform(0.1, 30.0), world.start)
+        name = rng.choice([one.name, ""])
+        world.net.at(rng.uniform(0.1, 30.0), lambda: world.start(name))
     elif kind == 1:
         one.machine.stopped_until = now + rng.uniform(0.1, 60.0)
     elif kind == 2:
@@ -229,12 +273,49 @@ def test_days_of_trouble_never_give_a_slot_to_two(rng: Random) -> None:
     world.net.at(60.0, lambda: trouble(world))
     world.net.at(300.0, lambda: upgrade(world))
     world.net.run(DAYS * DAY)
+    world.calm = True
+    world.net.run(world.net.now + CALM)
     print(  # noqa: T201 - for people who let it run for long
         f"{DAYS} days: {world.started} machines, {world.moves} moves of slots, "
         f"{sum(world.begun.values())} keys, {world.net.requests} requests"
     )
     assert len(world.begun) == SLOTS, "a slot was never worked on"
     assert world.moves > SLOTS
+    assert world.settles(), "nobody works on a slot, and nothing is wrong"
+    assert world.rests(), "the table changes, and nothing else does"
+
+
+def test_members_that_start_again_under_their_names_get_slots_again(rng: Random) -> None:
+    """SPREAD6."""
+    world = Group(rng, members=2)
+    world.net.run(60.0)
+    for _ in range(2):
+        for old in world.living:
+            world.restart(old)
+            world.net.run(world.net.now + CALM)
+    assert sorted(one.name for one in world.living) == ["m1", "m2"]
+    assert world.settles()
+    assert all(len(one.kept.slots) > 64 for one in world.living)
+    assert not SlotTable.of(world.net.objects["group"]).leaving
+
+
+def test_a_slot_whose_new_owner_left_before_the_drain_ended_is_worked_on_again(
+    rng: Random,
+) -> None:
+    """SPREAD7."""
+    world = Group(rng, members=1)
+    world.begins_per_second = 0.01
+    world.net.run(60.0)
+    (first,) = world.living
+    first.kept.work = dict.fromkeys(range(SLOTS), 300.0)
+    second = world.start()
+    world.net.run(120.0)
+    assert first.sharing.draining, "its keys are in work yet"
+    second.drain()
+    world.net.run(400.0)
+    assert world.settles()
+    assert not first.sharing.draining
+    assert world.rests()
 
 
 def test_the_slots_of_a_dead_member_move_within_the_duration(rng: Random) -> None:

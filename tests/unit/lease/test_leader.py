@@ -7,10 +7,13 @@ for tests.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -18,6 +21,14 @@ from workers import PATIENCE, eventually
 
 import shmcache
 from shmcache.errors import ForkedError
+from shmcache.lease.election import (
+    RESTED,
+    Election,
+    LeaseReply,
+    LeaseRequest,
+    ReplyKind,
+    Rest,
+)
 from shmcache.lease.settings import boot_seconds
 from shmcache.protocol import failures
 from shmcache.testing import ApiServer
@@ -229,6 +240,99 @@ def test_a_wait_that_is_interrupted_leaves_no_candidate(
     assert not [name for name in names if "leader demo" in name]
 
 
+def other_holds(server: ApiServer) -> None:
+    """The Lease is another one's, for an hour."""
+    record = {"holderIdentity": "somebody", "leaseDurationSeconds": 3600}
+    server.create(LEASES, {"metadata": {"name": "demo", "namespace": "default"}, "spec": record})
+
+
+def stop_when_it_waits(lead: shmcache.Leader) -> threading.Thread:
+    """stop() from another thread, after the holder was seen."""
+
+    def stop() -> None:
+        eventually(lambda: lead.holder == "somebody", "the holder was not seen")
+        lead.stop()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    return thread
+
+
+def test_a_candidate_that_is_stopped_while_it_waits_gets_no_body(server: ApiServer) -> None:
+    """LEAD5."""
+    other_holds(server)
+    lead = shmcache.leader(calm(server))
+    thread = stop_when_it_waits(lead)
+    with pytest.raises(shmcache.LeadershipLost, match="not acquired"), lead:
+        raise AssertionError("a body without the Lease")
+    thread.join()
+    lead.start()  # nothing is left of the first candidacy
+    lead.stop()
+
+
+def test_a_stop_within_a_thread_of_the_leader_is_refused(server: ApiServer) -> None:
+    refused = threading.Event()
+
+    def on_holder(_: str) -> None:
+        try:
+            lead.stop()
+        except RuntimeError:
+            refused.set()
+
+    lead = shmcache.leader(calm(server), on_holder=on_holder)
+    lead.start()
+    assert refused.wait(PATIENCE)
+    lead.stop()
+
+
+def test_an_election_that_fails_ends_the_candidacy(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LEAD5: nobody waits for a thread that is dead."""
+
+    def broken(_: Election) -> float:
+        raise OverflowError("timestamp too large")
+
+    monkeypatch.setattr(Election, "_rest", broken)
+    other_holds(server)
+    lead = shmcache.leader(calm(server))
+    lead.start()
+    assert lead.wait_lost(PATIENCE)
+    with pytest.raises(shmcache.LeadershipLost, match="timestamp too large"):
+        lead.check()
+    lead.stop()
+
+
+def test_a_server_that_asks_for_much_patience_ends_no_term() -> None:
+    """ELECT7."""
+    now = [0.0]
+    election = Election(
+        shmcache.LeaseSettings("demo"), "me", "default", Random(1),
+        clock=lambda: now[0], wall=lambda: now[0],
+    )  # fmt: skip
+    lease = {"metadata": {"name": "demo", "resourceVersion": "1"}, "spec": {}}
+    refused = LeaseReply(ReplyKind.FAILED, None, "429", 99999999999.0)
+    steps = election.run()
+    assert isinstance(next(steps), LeaseRequest)
+    assert isinstance(steps.send(LeaseReply(ReplyKind.DONE, lease)), LeaseRequest)
+    rest = steps.send(LeaseReply(ReplyKind.DONE, lease))
+
+    def leads() -> bool:
+        return election.leads
+
+    assert leads()
+    while leads():
+        assert isinstance(rest, Rest)
+        assert rest.seconds <= election.settings.retry_period
+        now[0] += max(rest.seconds, 0.1)
+        action = steps.send(RESTED)
+        while isinstance(action, LeaseRequest):
+            action = steps.send(refused)
+        rest = action
+    assert isinstance(rest, Rest)
+    assert 120.0 <= rest.seconds < 125.0
+
+
 # ---- asyncio -------------------------------------------------------------------------------------
 
 
@@ -287,6 +391,43 @@ def test_a_cancellation_from_outside_stays_one(server: ApiServer) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert spec(server)["holderIdentity"] == ""
+
+    asyncio.run(main())
+
+
+def test_a_candidate_that_is_stopped_gets_no_async_body(server: ApiServer) -> None:
+    """LEAD5."""
+    other_holds(server)
+
+    async def main() -> None:
+        lead = shmcache.leader(calm(server))
+        thread = stop_when_it_waits(lead)
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(shmcache.LeadershipLost, match="not acquired"):
+                async with lead:
+                    raise AssertionError("a body without the Lease")
+        thread.join()
+
+    asyncio.run(main())
+
+
+def test_an_async_body_leaves_nothing_at_its_leader(server: ApiServer) -> None:
+    async def once(lead: shmcache.Leader) -> weakref.ref[asyncio.Task[None]]:
+        async def body() -> None:
+            async with lead:
+                assert lead.held
+
+        task = asyncio.create_task(body())
+        await task
+        return weakref.ref(task)
+
+    async def main() -> None:
+        lead = shmcache.leader(calm(server))
+        left = [await once(lead) for _ in range(3)]
+        async with asyncio.timeout(PATIENCE):
+            while any(task() is not None for task in left):  # its last thread may be ending
+                await asyncio.sleep(0.01)
+                gc.collect()
 
     asyncio.run(main())
 
@@ -417,3 +558,19 @@ def test_the_environment_names_the_server(monkeypatch: pytest.MonkeyPatch) -> No
     other = shmcache.LeaseSettings("demo", server="http://127.0.0.1:2")
     assert other.access().url == "http://127.0.0.1:2"
     assert shmcache.LeaseSettings("demo", kubeconfig="file").access().url is None
+
+
+def test_the_last_of_several_servers_keeps_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those before it may be relays."""
+    monkeypatch.setenv("SHMCACHE_KUBECONFIG", "file")
+    for text, url in (
+        ("https://relay-a:8443,kube", None),
+        ("https://relay-a:8443, https://api:6443,", "https://api:6443"),
+        ("kube", None),
+        ("", None),
+    ):
+        monkeypatch.setenv("SHMCACHE_SERVER", text)
+        found = shmcache.LeaseSettings("demo").access()
+        assert (found.url, found.kubeconfig) == (url, "file")
+        if text:
+            assert shmcache.LeaseSettings("demo", server=text).access().url == url

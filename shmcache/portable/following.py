@@ -1,8 +1,12 @@
 """reflect(): lists and watches resources of an API server in threads of this process.
 
-The portable reflector is simple on purpose: one request for a list, one watch after it, and a new
-list whenever a watch ends with an error. Unlike `shmcache run` it proves nothing, knows no budgets
-and no transforms.
+The portable reflector is simple on purpose: one request for a list, then watches, and a new list
+where a watch cannot go on. Unlike `shmcache run` it proves nothing, knows no budgets and no
+transforms.
+
+    FOLLOW1  A pause follows each watch and failure; it grows until a watch lasts or has events.
+    FOLLOW2  Credentials are read again when they expire, and once for each request refused by 401.
+    FOLLOW3  close() ends within seconds, whatever the server does.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 import urllib3
@@ -20,21 +25,33 @@ from shmcache import states
 from shmcache.portable.writer import PrivateWriter, key_of
 from shmcache.settings import IndexSpec, Resource
 from shmcache.source import discovery
-from shmcache.source.access import ServerAccess, direct
+from shmcache.source.access import Load, ServerAccess, direct
 from shmcache.source.base import SourceFailed
-from shmcache.source.failures import http_failure
+from shmcache.source.failures import cancelled, garbage, http_failure
 from shmcache.source.kubeconfig import default_paths, from_kubeconfig
 
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS, LONGEST_PAUSE = 0.8, 30.0
 CONNECT_SECONDS, SILENT_SECONDS, WATCH_SECONDS = 10.0, 90.0, 300
-_GONE = 410
+WELL_SECONDS = 30.0
+"""After a watch of this length, or one with events, the pause is the shortest again."""
+EXPIRY_MARGIN = 30.0
+"""Credentials are read again this many seconds before they expire."""
+CLOSE_SECONDS = 5.0
+"""close() waits so long for the threads; they are daemons."""
+LONGEST_LINE = 64 << 20
+"""A watch with a longer event is given up."""
+_UNAUTHORIZED, _GONE, _TOO_MANY, _SERVER_ERROR = 401, 410, 429, 500
 _LONGEST_REFUSAL = 64 << 10
 
 
 class _Again(Exception):
     """The watch cannot go on: list again."""
+
+
+class _Stumbled(Exception):
+    """The server failed for the moment: the watch may go on from its version."""
 
 
 def reflect(
@@ -51,37 +68,41 @@ def reflect(
     `server` is a URL, such as that of `kubectl proxy`; else `kubeconfig`, KUBECONFIG or
     ~/.kube/config are read, with the `context`. Programs attach(name) as on Linux.
     """
-    if server is not None:
-        access = direct(server, token=token)
-    else:
-        paths = kubeconfig or default_paths()
-        if paths is None:
-            raise ValueError("reflect() needs server=, kubeconfig= or KUBECONFIG")
-        access = from_kubeconfig(paths, context)
+    paths = kubeconfig or default_paths()
+    if server is None and paths is None:
+        raise ValueError("reflect() needs server=, kubeconfig= or KUBECONFIG")
+
+    def load() -> ServerAccess:
+        if server is not None:
+            return direct(server, token=token)
+        assert paths is not None
+        return from_kubeconfig(paths, context)
+
     indexed = indices or {}
     wanted = dict.fromkeys([*resources, *indexed])
     if not wanted:
         raise ValueError("name the resources to cache, such as reflect('pods')")
-    return Reflection(name, access, [Resource(one, indexed.get(one, {})) for one in wanted])
+    return Reflection(name, load, [Resource(one, indexed.get(one, {})) for one in wanted])
 
 
 class Reflection:
     """The threads, and the writer of their cache."""
 
-    def __init__(self, name: str, access: ServerAccess, resources: Iterable[Resource]) -> None:
+    def __init__(self, name: str, load: Load, resources: Iterable[Resource]) -> None:
         declared = list(resources)
+        server = _Upstream(load)
         self.writer = PrivateWriter(name, declared)
-        server = _Upstream(access)
         self._following = [_Follower(self.writer, one.name, server) for one in declared]
         for one in self._following:
             one.start()
 
     def close(self) -> None:
-        """Ends the watches and the cache. Idempotent."""
+        """Ends the watches and the cache, within seconds (FOLLOW3). Idempotent."""
         for one in self._following:
             one.stop()
+        end = time.monotonic() + CLOSE_SECONDS
         for one in self._following:
-            one.join()
+            one.join(max(0.0, end - time.monotonic()))
         self.writer.close()
 
     def __enter__(self) -> Self:
@@ -92,50 +113,77 @@ class Reflection:
 
 
 class _Upstream:
-    """Requests to one server; thread-safe."""
+    """Requests to one server, with credentials that hold (FOLLOW2); thread-safe."""
 
-    def __init__(self, access: ServerAccess) -> None:
-        settings: dict[str, Any] = {"maxsize": 64, "retries": False}
-        if access.tls is not None:
-            settings["ssl_context"] = access.tls
-        if access.server_name is not None:
-            settings |= {"server_hostname": access.server_name}
-        self._access = access
-        self._pool: urllib3.PoolManager = (
-            urllib3.ProxyManager(access.proxy, **settings)
-            if access.proxy
-            else urllib3.PoolManager(**settings)
-        )
-        self._documents = discovery.Documents()
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._lock = threading.Lock()
+        self._read()
+        self.documents = discovery.Documents()
 
-    def path_of(self, resource: str) -> str:
-        """The path of all objects of a resource, as the server's discovery has it."""
-        return discovery.find(self._documents, self.get, resource).path()
+    def _read(self) -> None:
+        access = self._load()
+        left = None if access.expires is None else access.expires - EXPIRY_MARGIN - time.time()
+        self._due = None if left is None else time.monotonic() + left
+        self._access, self._pool = access, _pool(access)
 
-    def get(self, path: str, accept: str = "application/json") -> bytes:
-        """One document."""
-        with self.open(path, accept) as response:
-            return bytes(response.data)
+    def _current(
+        self, refused: ServerAccess | None = None
+    ) -> tuple[ServerAccess, urllib3.PoolManager]:
+        with self._lock:
+            expired = self._due is not None and self._due <= time.monotonic()
+            if expired or self._access is refused:
+                self._read()
+            return self._access, self._pool
 
     def open(self, path: str, accept: str = "application/json") -> urllib3.BaseHTTPResponse:
         """The answer to a GET, its body unread. SourceFailed or urllib3's errors if it fails."""
-        response = self._pool.request(
-            "GET",
-            self._access.url.rstrip("/") + path,
-            headers={"Accept": accept, **dict(self._access.headers())},
-            preload_content=False,
-            timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=SILENT_SECONDS),
-        )
-        if response.status >= 300:
+        access, pool = self._current()
+        response = _send(access, pool, path, accept)
+        if response.status == _UNAUTHORIZED:
+            renewed, pool = self._current(refused=access)
+            if renewed != access or renewed.token_file is not None:
+                response.close()
+                response = _send(renewed, pool, path, accept)
+        if response.status < 300:
+            return response
+        try:
             body = response.read(_LONGEST_REFUSAL)
-            response.release_conn()
-            failure = http_failure(
-                response.status, response.headers, body, what=f"GET {path}", now=time.time()
-            )
-            if response.status == _GONE:
-                raise _Again(failure.message)
-            raise SourceFailed(failure)
-        return response
+        finally:
+            response.close()
+        failure = http_failure(
+            response.status, response.headers, body, what=f"GET {path}", now=time.time()
+        )
+        if response.status == _GONE:
+            raise _Again(failure.message)
+        if response.status == _TOO_MANY or response.status >= _SERVER_ERROR:
+            raise _Stumbled(failure.message)
+        raise SourceFailed(failure)
+
+
+def _pool(access: ServerAccess) -> urllib3.PoolManager:
+    settings: dict[str, Any] = {"maxsize": 64, "retries": False}
+    if access.tls is not None:
+        settings["ssl_context"] = access.tls
+    if access.server_name is not None:
+        settings["server_hostname"] = access.server_name
+    if access.proxy:
+        return urllib3.ProxyManager(access.proxy, **settings)
+    return urllib3.PoolManager(**settings)
+
+
+def _send(
+    access: ServerAccess, pool: urllib3.PoolManager, path: str, accept: str
+) -> urllib3.BaseHTTPResponse:
+    headers = urllib3.HTTPHeaderDict(access.headers())
+    headers["Accept"] = accept
+    return pool.request(
+        "GET",
+        access.url.rstrip("/") + path,
+        headers=headers,
+        preload_content=False,
+        timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=SILENT_SECONDS),
+    )
 
 
 class _Follower(threading.Thread):
@@ -146,39 +194,67 @@ class _Follower(threading.Thread):
         self._writer, self._resource, self._server = writer, resource, server
         self._over = threading.Event()
         self._open: urllib3.BaseHTTPResponse | None = None
+        self._pause = PAUSE_SECONDS
+        self._version: str | None = None
+        self._failing = False
 
     def stop(self) -> None:
-        """Ends run() soon; an open watch is cut."""
+        """Ends run() soon; an open answer is cut."""
         self._over.set()
         response = self._open
         if response is not None:
-            response.shutdown()
+            try:
+                response.shutdown()
+            except (OSError, ValueError, RuntimeError) as error:
+                logger.debug("%s: the answer had ended: %s", self._resource, error)
 
     def run(self) -> None:
-        """Until stop()."""
-        pause = PAUSE_SECONDS
+        """Until stop(), with a pause after whatever happened (FOLLOW1)."""
         while not self._over.is_set():
             try:
-                path = self._server.path_of(self._resource)
-                version = self._list(path)
-                pause = PAUSE_SECONDS
-                while not self._over.is_set():
-                    version = self._watch(path, version)
+                path = discovery.find(self._server.documents, self._get, self._resource).path()
+                if self._version is None:
+                    self._version = self._list(path)
+                self._watch(path, self._version)
             except _Again as error:
+                self._version = None
                 logger.info("%s: listing again: %s", self._resource, error)
             except Exception as error:  # noqa: BLE001 - whatever the server did
                 if self._over.is_set():
                     return
                 logger.warning("%s: %s", self._resource, error)
                 self._writer.set_state(self._resource, states.RETRYING, reason=str(error))
-                self._over.wait(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                self._failing = True
+                if not isinstance(error, _Stumbled) or self._pause >= LONGEST_PAUSE:
+                    self._version = None  # the server may be another one
+            self._over.wait(self._pause)
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+    @contextmanager
+    def _answer(
+        self, path: str, accept: str = "application/json"
+    ) -> Iterator[urllib3.BaseHTTPResponse]:
+        """An answer that stop() cuts."""
+        response = self._server.open(path, accept)
+        self._open = response
+        try:
+            if self._over.is_set():
+                raise cancelled(f"GET {path}")
+            yield response
+        finally:
+            self._open = None
+            response.close()
+
+    def _get(self, path: str, accept: str = "application/json") -> bytes:
+        """One document."""
+        with self._answer(path, accept) as response:
+            return bytes(response.data)
 
     def _contact(self) -> None:
         self._writer.note(self._resource, contact_ns=time.monotonic_ns())
 
     def _list(self, path: str) -> str:
-        found = json.loads(self._server.get(path))
+        found = json.loads(self._get(path))
         version = str(found["metadata"]["resourceVersion"])
         kind = str(found.get("kind", "")).removesuffix("List")
         about = {"apiVersion": found.get("apiVersion"), "kind": kind}
@@ -187,26 +263,27 @@ class _Follower(threading.Thread):
         self._writer.set_state(self._resource, states.SYNCED, version)
         return version
 
-    def _watch(self, path: str, version: str) -> str:
-        """Follows until the server ends the watch; the last version."""
+    def _watch(self, path: str, version: str) -> None:
+        """Follows until the server ends the watch."""
         query = f"watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}"
-        response = self._server.open(f"{path}?{query}&resourceVersion={version}")
-        self._open = response
+        begun = time.monotonic()
         try:
-            if self._over.is_set():
-                return version
-            for event in _lines(response):
-                self._contact()
-                version = self._take(event)
+            with self._answer(f"{path}?{query}&resourceVersion={version}") as response:
+                if self._failing:
+                    self._writer.set_state(self._resource, states.SYNCED)
+                    self._failing = False
+                for event in _lines(response):
+                    self._contact()
+                    self._version = self._take(event)
+                    self._pause = PAUSE_SECONDS
         finally:
-            self._open = None
-            response.close()
-        return version
+            if time.monotonic() - begun >= WELL_SECONDS:
+                self._pause = PAUSE_SECONDS
 
     def _take(self, event: dict[str, Any]) -> str:
         kind, obj = event["type"], event["object"]
         if kind == "ERROR":
-            raise _Again(str(obj.get("message")))
+            raise (_Again if obj.get("code") == _GONE else _Stumbled)(str(obj.get("message")))
         version = str(obj["metadata"]["resourceVersion"])
         if kind == "DELETED":
             self._writer.delete(self._resource, key_of(obj), version)
@@ -218,10 +295,17 @@ class _Follower(threading.Thread):
 
 
 def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[dict[str, Any]]:
-    """The events of a watch, as they come."""
-    rest = b""
+    """The events of a watch, as they come. SourceFailed for a line longer than LONGEST_LINE."""
+    parts: list[bytes] = []
+    size = 0
     for piece in response.stream(65536):
-        *whole, rest = (rest + piece).split(b"\n")
-        for line in whole:
+        *ends, rest = piece.split(b"\n")
+        for end in ends:
+            line = b"".join((*parts, end))
+            parts, size = [], 0
             if line.strip():
                 yield json.loads(line)
+        parts.append(rest)
+        size += len(rest)
+        if size > LONGEST_LINE:
+            raise garbage("a watch", "an event is far too long")

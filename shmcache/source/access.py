@@ -6,6 +6,7 @@ import base64
 import logging
 import os
 import ssl
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -111,15 +112,14 @@ def basic(user: str, password: str) -> str:
 def tls_context(
     *, ca: bytes = b"", cert: bytes = b"", key: bytes = b"", insecure: bool = False, label: str = ""
 ) -> tuple[ssl.SSLContext, bytes]:
-    """A context for a client, of PEM texts, and what it was made of. Keys are never on disk."""
+    """A context for a client, of PEM texts, and what it was made of."""
     try:
         with ExitStack() as stack:
-            context = ssl.create_default_context(
-                cafile=stack.enter_context(_in_memory(ca)) if ca and not insecure else None
-            )
+            trusted = ca.decode("ascii", "ignore") if ca and not insecure else None
+            context = ssl.create_default_context(cadata=trusted)
             if cert:
-                chain = stack.enter_context(_in_memory(cert))
-                context.load_cert_chain(chain, stack.enter_context(_in_memory(key or cert)))
+                chain = stack.enter_context(_path_of(cert))
+                context.load_cert_chain(chain, stack.enter_context(_path_of(key or cert)))
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise SourceError(f"TLS of {label}: {error}") from error
     if insecure:
@@ -133,13 +133,23 @@ def tls_context(
 
 
 @contextmanager
-def _in_memory(text: bytes) -> Iterator[str]:
-    """A path of these bytes, for libraries that take nothing else."""
-    fd = os.memfd_create("shmcache-pem", os.MFD_CLOEXEC)
-    with open(fd, "wb") as file:
-        file.write(text)
-        file.flush()
-        yield f"/proc/self/fd/{fd}"
+def _path_of(text: bytes) -> Iterator[str]:
+    """A path of these bytes, for libraries that take nothing else: in memory, on Linux.
+
+    Elsewhere it is a file of this user alone, for a moment.
+    """
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("shmcache-pem", os.MFD_CLOEXEC)
+        with open(fd, "wb") as file:
+            file.write(text)
+            file.flush()
+            yield f"/proc/self/fd/{fd}"
+        return
+    with tempfile.TemporaryDirectory(prefix="shmcache-") as folder:  # 0700
+        path = os.path.join(folder, "pem")
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(text)
+        yield path
 
 
 def environment_proxy(url: str) -> str | None:

@@ -8,9 +8,12 @@ import base64
 import builtins
 import itertools
 import json
+import os
 import ssl
+import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import traceback
 from collections.abc import Callable
@@ -23,7 +26,7 @@ import yaml
 
 from shmcache.errors import SourceError
 from shmcache.source import incluster
-from shmcache.source.access import ServerAccess
+from shmcache.source.access import ServerAccess, tls_context
 from shmcache.source.credentials import GROUP, Credentials
 from shmcache.source.kubeconfig import from_kubeconfig
 
@@ -530,3 +533,31 @@ def test_access_of_another_key_is_another_access(
 
     assert found[0] == found[1]
     assert found[0] != found[2]
+
+
+def test_certificates_need_no_files_in_memory(
+    authority: trustme.CA,
+    leaf: trustme.LeafCert,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Systems other than Linux have no memfd: a private file exists for a moment there."""
+    monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    seen: list[tuple[int, int]] = []
+    load = ssl.SSLContext.load_cert_chain
+
+    def loading(context: ssl.SSLContext, cert: str, key: str) -> None:
+        seen.extend(
+            (stat.S_IMODE(Path(one).stat().st_mode), stat.S_IMODE(Path(one).parent.stat().st_mode))
+            for one in (cert, key)
+        )
+        load(context, cert, key)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", loading)
+    ca = "# of Zürich\n".encode() + authority.cert_pem.bytes()
+    chain = leaf.cert_chain_pems[0].bytes()
+    context, _ = tls_context(ca=ca, cert=chain, key=leaf.private_key_pem.bytes())
+    assert 1 == context.cert_store_stats()["x509_ca"]
+    assert [(0o600, 0o700)] * 2 == seen
+    assert [] == list(tmp_path.iterdir())

@@ -124,7 +124,10 @@ def test_keys_that_are_added_by_hand_are_generic_events(lab: Lab, script: Script
         worker = lab.start(script.function())
         assert script.hear() == "prod/before"
         queue.add("prod/after")
-        assert script.hear() == "prod/after"
+        heard = script.hear()
+        if heard == "prod/before":  # in one of forty runs: keys come at least once
+            heard = script.hear()
+        assert heard == "prod/after"
     assert worker.failed is None
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 DOUBLINGS = 4
 GREATEST = 64.0
 """Of the work for 16 times the input: 16 where it is linear, 256 where it is quadratic."""
-SHORT = 2e-4
+SHORT = 1e-3
 """CPU seconds below which the clock and the fixed parts of a call decide, not its input."""
 
 Parser = Callable[[int], Callable[[], object]]

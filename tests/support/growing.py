@@ -43,7 +43,7 @@ def _least(call: Callable[[], object], refusals: tuple[type[Exception], ...]) ->
         except refusals:
             pass
         found.append(time.thread_time() - begun)
-        if found[-1] > 0.2:
+        if len(found) > 1 and found[-1] > 0.2:
             break
     return min(found)
 

@@ -284,7 +284,7 @@ def wakes_in(seconds: float, workers: list[Worker]) -> list[float]:
 @pytest.mark.slow
 def test_idle_workers_do_not_wake(small: shmcache.Writer) -> None:
     small.apply("pods", [pod("a", 1)])
-    workers = [Worker("fork", idle, small.name) for _ in range(8)]
+    workers = [Worker("spawn", idle, small.name) for _ in range(8)]
     try:
         assert all(worker.hear() for worker in workers)
         seats = [seat for seat in range(64) if seat_of(small, seat)["in_use"]]

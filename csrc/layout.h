@@ -45,7 +45,8 @@
  *        | seat 1 ...                                                   |
  *        +--------------------------------------------------------------+
  *   Seat i is held by an open-file-description lock on byte i of the file. Any worker may truncate
- *   the file: process.c makes it long again, and the writer writes the header and the marks again.
+ *   the file: process.c makes it long again, and the writer writes the header again, and the
+ *   instance in each seat.
  *
  * QUEUE (one file for each named queue: its workers map it read-write, the writer never)
  *
@@ -296,7 +297,7 @@ struct shmc_seat {
     shmc_atomic incarnation;
     shmc_atomic in_use; /* 1 from claim to leave; the lock is the truth */
     shmc_atomic progress; /* like interest, for a resource's state or version */
-    shmc_atomic mark; /* the instance of SEATS, by the writer; else the seat was wiped */
+    shmc_atomic instance; /* of SEATS, by the writer; another number: the seat was wiped */
     shmc_atomic reserved1[2];
     /* For display only: written by the seat's owner. */
     shmc_atomic pid;

@@ -22,11 +22,11 @@
  *   NO_REAP_STEP     one call tries a bounded number of locks of seats
  *   NO_KEEP          a pin below the floor that counts is in kept
  *   NO_LET_GO        and leaves it before the blocks that it needed are used again
- *   NO_PIN_OPEN      a slot of a seat that younger generations share is marked as open
+ *   NO_PIN_OPEN      a slot of a seat that younger generations share is open
  *   NO_FLOOR_CHECK   the floor is checked after a value was copied
  *   NO_UNDO          an aborted batch gives back everything it took
  *   NO_TABLE_REMOVE  a value whose count falls to zero leaves the table of equals
- *   NO_FORGET_NOTE   a block that the table of equals forgets is marked
+ *   NO_FORGET_NOTE   a block records that the table of equals forgot it
  *   NO_FORGET_START  and it forgets in an order in which all remaining entries find a place
  *   NO_NEW_KEPT      entries added since it last forgot stay in the table of equals
  *   NO_KEEP_EQUAL    an object that is equal under other words changes nothing

@@ -83,8 +83,8 @@ def _registration(cache: shmcache.Cache) -> Registration:
 
 def _caught_up(cache: shmcache.Cache) -> Feed:
     """A feed that has delivered everything."""
-    known, mark = KnownResources(cache).find(RESOURCE, marked=False)
-    feed = Feed(known, mark)
+    known, bit = KnownResources(cache).find(RESOURCE, by_content=False)
+    feed = Feed(known, bit)
     for _ in feed.drain():
         pass
     feed.rest()

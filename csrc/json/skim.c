@@ -10,7 +10,7 @@
 #define BLOCK 64u
 
 /* A bit per byte. */
-struct marks {
+struct bitmaps {
     uint64_t quotes, slashes, opens, closes;
 };
 
@@ -24,34 +24,34 @@ static inline uint64_t equal16(__m128i bytes, char c, unsigned shift)
     return (uint64_t)(uint32_t)_mm_movemask_epi8(found) << shift;
 }
 
-static inline void mark16(const uint8_t *bytes, unsigned i, struct marks *marks)
+static inline void map16(const uint8_t *bytes, unsigned i, struct bitmaps *maps)
 {
     const __m128i raw = _mm_loadu_si128((const __m128i *)(const void *)(bytes + i));
     const __m128i folded = _mm_or_si128(raw, _mm_set1_epi8(0x20)); /* [ is { then, ] is } */
 
-    marks->quotes |= equal16(raw, '"', i);
-    marks->slashes |= equal16(raw, '\\', i);
-    marks->opens |= equal16(folded, '{', i);
-    marks->closes |= equal16(folded, '}', i);
+    maps->quotes |= equal16(raw, '"', i);
+    maps->slashes |= equal16(raw, '\\', i);
+    maps->opens |= equal16(folded, '{', i);
+    maps->closes |= equal16(folded, '}', i);
 }
 
-static inline void mark(const uint8_t *bytes, struct marks *marks)
+static inline void map64(const uint8_t *bytes, struct bitmaps *maps)
 {
-    *marks = (struct marks){0};
-    mark16(bytes, 0, marks);
-    mark16(bytes, 16, marks);
-    mark16(bytes, 32, marks);
-    mark16(bytes, 48, marks);
+    *maps = (struct bitmaps){0};
+    map16(bytes, 0, maps);
+    map16(bytes, 16, maps);
+    map16(bytes, 32, maps);
+    map16(bytes, 48, maps);
 }
 #else
-static inline void mark(const uint8_t *bytes, struct marks *marks)
+static inline void map64(const uint8_t *bytes, struct bitmaps *maps)
 {
-    *marks = (struct marks){0};
+    *maps = (struct bitmaps){0};
     for (unsigned i = 0; i < BLOCK; i++) {
-        marks->quotes |= (uint64_t)(bytes[i] == '"') << i;
-        marks->slashes |= (uint64_t)(bytes[i] == '\\') << i;
-        marks->opens |= (uint64_t)((bytes[i] | 0x20) == '{') << i;
-        marks->closes |= (uint64_t)((bytes[i] | 0x20) == '}') << i;
+        maps->quotes |= (uint64_t)(bytes[i] == '"') << i;
+        maps->slashes |= (uint64_t)(bytes[i] == '\\') << i;
+        maps->opens |= (uint64_t)((bytes[i] | 0x20) == '{') << i;
+        maps->closes |= (uint64_t)((bytes[i] | 0x20) == '}') << i;
     }
 }
 #endif
@@ -87,22 +87,22 @@ static inline uint64_t parity(uint64_t bits)
 /* Up to 64 bytes; returns after which byte the outermost bracket closes, 0: it does not. */
 static inline unsigned skim_block(struct shmc_skim *skim, const uint8_t *bytes, unsigned length)
 {
-    struct marks marks;
+    struct bitmaps maps;
 
-    mark(bytes, &marks);
-    if ((marks.slashes | skim->escaped) != 0) {
-        const uint64_t plain = ~behind_slashes(marks.slashes, length, &skim->escaped);
-        marks.quotes &= plain;
-        marks.opens &= plain;
-        marks.closes &= plain;
+    map64(bytes, &maps);
+    if ((maps.slashes | skim->escaped) != 0) {
+        const uint64_t plain = ~behind_slashes(maps.slashes, length, &skim->escaped);
+        maps.quotes &= plain;
+        maps.opens &= plain;
+        maps.closes &= plain;
     }
-    const uint64_t inside = parity(marks.quotes) ^ skim->string;
+    const uint64_t inside = parity(maps.quotes) ^ skim->string;
     skim->string = 0 - (inside >> 63);
-    marks.opens &= ~inside;
-    marks.closes &= ~inside;
-    for (uint64_t brackets = marks.opens | marks.closes; brackets != 0; brackets &= brackets - 1) {
+    maps.opens &= ~inside;
+    maps.closes &= ~inside;
+    for (uint64_t brackets = maps.opens | maps.closes; brackets != 0; brackets &= brackets - 1) {
         const uint64_t bracket = brackets & (0 - brackets);
-        if (marks.opens & bracket)
+        if (maps.opens & bracket)
             skim->depth++;
         else if (--skim->depth == 0)
             return (unsigned)__builtin_ctzll(bracket) + 1;

@@ -40,12 +40,12 @@ const uint8_t *shmc_text_end(const uint8_t *at, const uint8_t *end, unsigned *wh
 
     for (;;) {
         if ((size_t)(end - at) >= STRIDE) {
-            const unsigned marks = special(at);
-            if (marks == 0) {
+            const unsigned bitmap = special(at);
+            if (bitmap == 0) {
                 at += STRIDE;
                 continue;
             }
-            at += __builtin_ctz(marks);
+            at += __builtin_ctz(bitmap);
         }
         if (at == end)
             return NULL;

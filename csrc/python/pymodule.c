@@ -72,9 +72,9 @@
  *
  *   class Delivered:                 # the objects that handlers know: pydelivered.c
  *       def advance(self, root: Root, id: int) -> None
- *       def difference(self, since, mark=-1, first=0, last=2**64-1, after=None, upto=None) -> list
+ *       def difference(self, since, bit=-1, first=0, last=2**64-1, after=None, upto=None) -> list
  *           # (key, alive, known, uid, version), sorted
- *       def mark(self, key, bit, position), unmark(self, key, bit), clear(self, bit)
+ *       def set_bit(self, key, bit, position), clear_bit(self, key, bit), free_bit(self, bit)
  *       def trim(self, spans: list[tuple[int, int]], tail: int)
  *       position, offset, instance, ended, scans, bytes: int; len() is the number of known objects
  *

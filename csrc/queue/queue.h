@@ -130,9 +130,9 @@ static inline bool shmc_queue_forked(const struct shmc_queue *queue)
 /* The header's word after a shutdown of this queue. Zeros and noise never mean one. */
 static inline uint64_t shmc_queue_shut_word(const struct shmc_queue *queue, bool drain)
 {
-    const uint64_t mark = queue->instance ^ queue->seed ^ UINT64_C(0x73687574646f776e);
+    const uint64_t shut = queue->instance ^ queue->seed ^ UINT64_C(0x73687574646f776e);
 
-    return (mark & ~UINT64_C(3)) | 2u | drain;
+    return (shut & ~UINT64_C(3)) | 2u | drain;
 }
 
 static inline bool shmc_queue_shut(const struct shmc_queue *queue)

@@ -72,7 +72,7 @@ enum shmc_status shmc_seats_format(struct shmc_segment *seats, uint64_t seat_cou
     header->seat_count = seat_count;
     header->magic = SHMC_SEATS_MAGIC;
     for (uint64_t index = 0; index < seat_count; index++)
-        shmc_store_racy(&shmc_seat_at(seats, index)->mark, instance);
+        shmc_store_racy(&shmc_seat_at(seats, index)->instance, instance);
     shmc_unguard(seats);
     return SHMC_OK;
 }
@@ -335,8 +335,8 @@ bool shmc_seats_mend(const struct shmc_segment *seats, uint64_t seat_count, uint
 
         if (looks_used(seat))
             high = index + 1;
-        if (shmc_load_racy(&seat->mark) != instance) {
-            shmc_store_racy(&seat->mark, instance);
+        if (shmc_load_racy(&seat->instance) != instance) {
+            shmc_store_racy(&seat->instance, instance);
             wiped = true;
         }
     }

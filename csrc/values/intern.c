@@ -179,7 +179,7 @@ static uint64_t count_kept(const struct shmc_intern *table, const struct shmc_ar
     return kept;
 }
 
-/* Finds a new place for the entry, now marked as old, or records in its block that it has none. */
+/* Finds a new place for the entry, now an old one, or records in its block that it has none. */
 static void keep_or_forget(struct shmc_intern *table, const struct shmc_arena *arena,
                            uint64_t entry)
 {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Rows = list[tuple[str, bool, bool, str | None, str | None]]
 
-MARKS = 16  # registrations that select by content, in one map
+BITS = 16  # of a life: one for each registration that selects by content
 BATCH = 512  # deltas taken at once
 _ENDED_MIN = 64  # ended lives that are not worth a look at who needs them
 
@@ -54,7 +54,7 @@ class Known:
         self._cache = cache
         self._lock = Lock()
         self._feeds: list[Feed] = []
-        self._marks = set(range(MARKS))
+        self._bits = set(range(BITS))
         self._trim_at = _ENDED_MIN
 
     def join(self, feed: Feed) -> None:
@@ -67,17 +67,17 @@ class Known:
         with self._lock:
             if feed in self._feeds:
                 self._feeds.remove(feed)
-                self._give_mark(feed.mark)
+                self._give_bit(feed.bit)
 
-    def take_mark(self) -> int | None:
-        """A mark for a feed that selects by content; None if all are taken."""
+    def take_bit(self) -> int | None:
+        """A bit for a feed that selects by content; None if all are taken."""
         with self._lock:
-            return self._marks.pop() if self._marks else None
+            return self._bits.pop() if self._bits else None
 
-    def _give_mark(self, mark: int) -> None:
-        if mark >= 0:
-            self.map.clear(mark)
-            self._marks.add(mark)
+    def _give_bit(self, bit: int) -> None:
+        if bit >= 0:
+            self.map.free_bit(bit)
+            self._bits.add(bit)
 
     @property
     def empty(self) -> bool:
@@ -150,7 +150,7 @@ class Known:
         if piece.since == 0:
             return []  # it receives the state itself
         first, last = feed.hashes
-        return self.map.difference(piece.since, feed.mark, first, last, piece.after, piece.upto)
+        return self.map.difference(piece.since, feed.bit, first, last, piece.after, piece.upto)
 
     def _trim(self, tail: int) -> None:
         spans = [
@@ -169,18 +169,18 @@ class KnownResources:
         self._cache = cache
         self._maps: dict[str, list[Known]] = {}
 
-    def find(self, resource: str, *, marked: bool) -> tuple[Known, int]:
-        """The map for a new feed, and its mark, -1 if it does not want one."""
+    def find(self, resource: str, *, by_content: bool) -> tuple[Known, int]:
+        """The map for a new feed, and its bit, -1 if it does not select by content."""
         maps = self._maps.setdefault(resource, [])
         for known in maps:
-            mark = known.take_mark() if marked else -1
-            if mark is not None:
-                return known, mark
+            bit = known.take_bit() if by_content else -1
+            if bit is not None:
+                return known, bit
         maps.append(Known(self._cache, resource))
-        mark = maps[-1].take_mark() if marked else -1
-        if mark is None:
-            raise ShmCacheError(f"{resource}: a new map has no marks")
-        return maps[-1], mark
+        bit = maps[-1].take_bit() if by_content else -1
+        if bit is None:
+            raise ShmCacheError(f"{resource}: a new map has no bits")
+        return maps[-1], bit
 
     def drop_empty(self) -> None:
         """Frees the maps that nobody uses any more."""

@@ -51,14 +51,14 @@ class Feed:
     def __init__(
         self,
         known: Known,
-        mark: int = -1,
+        bit: int = -1,
         *,
         match: Match | None = None,
         namespace: str | None = None,
         shard: tuple[int, int] | None = None,
     ) -> None:
         self.known = known
-        self.mark = mark
+        self.bit = bit
         self.shard = shard
         self.hashes = bounds(shard)
         self.position = 0
@@ -225,7 +225,7 @@ class Feed:
             if self._prefix is None or key.startswith(self._prefix):
                 if delta.recreated:
                     yield from self._recreated(delta)
-                    self._mark(key, position + 1, delivered=self._wants(delta.new))
+                    self._remember(key, position + 1, delivered=self._wants(delta.new))
                 else:
                     yield from self._transition(delta, key, position + 1)
             self.position = position + 1
@@ -240,18 +240,18 @@ class Feed:
             yield UPDATE, delta, old, new, False
         elif now:
             yield ADD, delta, None, new, not self._whole
-            self._mark(key, position, delivered=True)
+            self._remember(key, position, delivered=True)
         elif was:
             yield DELETE, delta, old, None, delta.unknown_final_state
-            self._mark(key, position, delivered=False)
+            self._remember(key, position, delivered=False)
 
-    def _mark(self, key: str, position: int, *, delivered: bool) -> None:
-        if self.mark < 0:
+    def _remember(self, key: str, position: int, *, delivered: bool) -> None:
+        if self.bit < 0:
             return
         if delivered:
-            self.known.map.mark(key, self.mark, position)
+            self.known.map.set_bit(key, self.bit, position)
         else:
-            self.known.map.unmark(key, self.mark)
+            self.known.map.clear_bit(key, self.bit)
 
     # ---- by difference ---------------------------------------------------------------------------
 
@@ -312,7 +312,7 @@ class Feed:
                     raise ForkedError("a handler forked: its child receives nothing after that")
                 if self._wants(new):
                     yield key, (ADD, Tombstone(key, None, None), None, new, True)
-                    self._mark(key, batch.head, delivered=True)
+                    self._remember(key, batch.head, delivered=True)
                 yield key, None
             if len(page) < REPLAY_PAGE:
                 return
@@ -328,7 +328,7 @@ class Feed:
             if not self._end_delivered(key, uid):
                 stone = Tombstone(key, uid, version)
                 yield DELETE, stone, stone, None, True
-            self._mark(key, batch.head, delivered=False)
+            self._remember(key, batch.head, delivered=False)
             self._ended[key] = uid
             return
         new = batch.root.get(batch.record, key)
@@ -338,10 +338,10 @@ class Feed:
             yield UPDATE, stone, stone, new, False
         elif delivered:
             yield DELETE, stone, stone, None, True
-            self._mark(key, batch.head, delivered=False)
+            self._remember(key, batch.head, delivered=False)
         elif now:
             yield ADD, stone, None, new, not self._whole
-            self._mark(key, batch.head, delivered=True)
+            self._remember(key, batch.head, delivered=True)
 
     # ---- the local cache once more ---------------------------------------------------------------
 

@@ -83,9 +83,9 @@ class Informer:
     def feed(self, wanted: Wanted) -> Feed:
         """A new feed, which has delivered nothing yet."""
         with self._lock:
-            known, mark = self.known.find(wanted.resource, marked=wanted.match is not None)
+            known, bit = self.known.find(wanted.resource, by_content=wanted.match is not None)
             return Feed(
-                known, mark, match=wanted.match, namespace=wanted.namespace, shard=wanted.shard
+                known, bit, match=wanted.match, namespace=wanted.namespace, shard=wanted.shard
             )
 
     def leave(self, feed: Feed) -> None:

@@ -33,9 +33,9 @@ class Replica:
         self.namespace = rng.choice([None, None, "one"])
         self.shard = rng.choice([None, None, (0, 2), (1, 2)])
         match = selecting(self.labels, None)
-        known, mark = maps.find("pods", marked=match is not None)
+        known, bit = maps.find("pods", by_content=match is not None)
         self.match = match
-        self.feed = Feed(known, mark, match=match, namespace=self.namespace, shard=self.shard)
+        self.feed = Feed(known, bit, match=match, namespace=self.namespace, shard=self.shard)
         self.objects: dict[str, tuple[str, str]] = {}
 
     def wants(self, key: str, obj: Any) -> bool:

@@ -133,9 +133,9 @@ def test_a_registration_survives_each_odd_value(
 ) -> None:
     selector = LabelSelector.parse(text)
     keyed = store(writer, list(shapes()))
-    known, mark = KnownResources(cache).find("plain", marked=True)
+    known, bit = KnownResources(cache).find("plain", by_content=True)
     for shard in (None, (0, 1)):
-        feed = Feed(known, mark, match=selector.matches, shard=shard)
+        feed = Feed(known, bit, match=selector.matches, shard=shard)
         got = [str(told.key) for kind, told, *_ in feed.drain() if kind == ADD]
         assert got == [key for key, obj in keyed if selector.matches(obj)]
         for key, _ in keyed:

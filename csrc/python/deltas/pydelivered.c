@@ -20,12 +20,12 @@
  *
  * Invariants
  *   DELIVERED1  alive lives are exactly the objects of the resource at `position`.
- *   DELIVERED2  a registration at p, without marks, knows the life if born < p, and p <= died if it
+ *   DELIVERED2  a registration at p, without a bit, knows the life if born < p, and p <= died if it
  *       ended. It knows the latest version if changed < p.
  *   DELIVERED3  a change that only a whole root showed happened at some point after the old
  *       position: it is stamped with the old position, which no registration has passed.
  *   DELIVERED4  a life that ended is kept until trim() finds that no registration can need it.
- *   DELIVERED5  a mark records that the registration with this bit received the life and not its
+ *   DELIVERED5  a set bit records that the registration that owns it received the life and not its
  *       end: for those that select by content, for which DELIVERED2 gives no answer.
  *   DELIVERED6  an interrupted advance() leaves `whole` false; the next one reads the whole
  *       root.
@@ -36,13 +36,13 @@
 
 #include <structmember.h> /* after Python.h */
 
-#define MARKS 16u /* bits of a life's marks */
+#define BITS 16u /* of a life */
 
 /* ---- differences ---------------------------------------------------------------------------- */
 
 struct question {
     uint64_t since;
-    int mark; /* -1: no mark */
+    int bit; /* -1: no bit */
     uint64_t first, last; /* of the hashes of uids */
     struct shmc_text after, upto;
     bool has_upto;
@@ -67,8 +67,8 @@ static int order(struct shmc_text a, struct shmc_text b)
 
 static bool knows(const struct shmc_life *life, const struct question *question)
 {
-    if (question->mark >= 0)
-        return shmc_marks_of(life) >> question->mark & 1;
+    if (question->bit >= 0)
+        return shmc_bits_of(life) >> question->bit & 1;
     return shmc_stamp_load(life->born) < question->since &&
            (life->flags & SHMC_ALIVE || question->since <= shmc_stamp_load(life->changed));
 }
@@ -146,19 +146,19 @@ static PyObject *difference(const struct shmc_lives *lives, const struct questio
 
 static int parse_question(PyObject *args, PyObject *kwargs, struct question *question)
 {
-    static char *names[] = {"since", "mark", "first", "last", "after", "upto", NULL};
+    static char *names[] = {"since", "bit", "first", "last", "after", "upto", NULL};
     PyObject *after = Py_None, *upto = Py_None;
 
     memset(question, 0, sizeof *question);
-    question->mark = -1;
+    question->bit = -1;
     question->last = UINT64_MAX;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|iO&O&OO:difference", names, shmc_pyuint64,
-                                     &question->since, &question->mark, shmc_pyuint64,
+                                     &question->since, &question->bit, shmc_pyuint64,
                                      &question->first, shmc_pyuint64, &question->last, &after,
                                      &upto))
         return -1;
-    if (question->mark >= (int)MARKS) {
-        PyErr_Format(PyExc_ValueError, "marks are numbered below %u", MARKS);
+    if (question->bit >= (int)BITS) {
+        PyErr_Format(PyExc_ValueError, "bits are numbered below %u", BITS);
         return -1;
     }
     question->has_upto = upto != Py_None;
@@ -176,25 +176,25 @@ static PyObject *delivered_difference(PyObject *object, PyObject *args, PyObject
     return difference(&((struct shmc_delivered *)object)->lives, &question);
 }
 
-/* ---- marks ---------------------------------------------------------------------------------- */
+/* ---- bits ----------------------------------------------------------------------------------- */
 
-static int parse_mark(PyObject *args, struct shmc_text *key, unsigned *bit, uint64_t *position)
+static int parse_bit(PyObject *args, struct shmc_text *key, unsigned *bit, uint64_t *position)
 {
     PyObject *name;
 
     *position = 0;
     if (!PyArg_ParseTuple(args, "O!I|O&", &PyUnicode_Type, &name, bit, shmc_pyuint64, position))
         return -1;
-    if (*bit >= MARKS) {
-        PyErr_Format(PyExc_ValueError, "marks are numbered below %u", MARKS);
+    if (*bit >= BITS) {
+        PyErr_Format(PyExc_ValueError, "bits are numbered below %u", BITS);
         return -1;
     }
     return shmc_pykey_or_none(name, &key->at, &key->length);
 }
 
-/* mark(key, bit, position): the registration at this position received the key's life (DELIVERED5).
- * unmark(key, bit) is the same at position 0, before which nothing was delivered. */
-static PyObject *delivered_mark(PyObject *object, PyObject *args)
+/* set_bit(key, bit, position): the registration at this position received the key's life
+ * (DELIVERED5). clear_bit(key, bit) is the same at position 0, before which nothing was delivered. */
+static PyObject *delivered_set_bit(PyObject *object, PyObject *args)
 {
     const struct shmc_lives *lives = &((struct shmc_delivered *)object)->lives;
     uint64_t position, place;
@@ -202,34 +202,34 @@ static PyObject *delivered_mark(PyObject *object, PyObject *args)
     uint32_t handle;
     unsigned bit;
 
-    if (parse_mark(args, &key, &bit, &position) < 0)
+    if (parse_bit(args, &key, &bit, &position) < 0)
         return NULL;
     place = lives->mask == 0 ? 0 : shmc_place_of(lives, key);
     for (; (handle = shmc_next_life(lives, key, &place)) != 0; place = (place + 1) & lives->mask) {
         struct shmc_life *life = shmc_life_at(lives, handle);
         if (shmc_stamp_load(life->born) < position &&
             (life->flags & SHMC_ALIVE || position <= shmc_stamp_load(life->changed)))
-            shmc_set_marks(life, shmc_marks_of(life) | 1u << bit);
+            shmc_set_bits(life, shmc_bits_of(life) | 1u << bit);
         else
-            shmc_set_marks(life, shmc_marks_of(life) & ~(1u << bit));
+            shmc_set_bits(life, shmc_bits_of(life) & ~(1u << bit));
     }
     Py_RETURN_NONE;
 }
 
-static PyObject *delivered_clear(PyObject *object, PyObject *argument)
+static PyObject *delivered_free_bit(PyObject *object, PyObject *argument)
 {
     const struct shmc_lives *lives = &((struct shmc_delivered *)object)->lives;
     uint64_t bit;
 
     if (!shmc_pyuint64(argument, &bit))
         return NULL;
-    if (bit >= MARKS)
-        return PyErr_Format(PyExc_ValueError, "marks are numbered below %u", MARKS);
+    if (bit >= BITS)
+        return PyErr_Format(PyExc_ValueError, "bits are numbered below %u", BITS);
     for (uint64_t i = 0; lives->mask != 0 && i <= lives->mask; i++) {
         if (lives->table[i] == 0)
             continue;
         struct shmc_life *life = shmc_life_at(lives, lives->table[i]);
-        shmc_set_marks(life, shmc_marks_of(life) & ~(1u << bit));
+        shmc_set_bits(life, shmc_bits_of(life) & ~(1u << bit));
     }
     Py_RETURN_NONE;
 }
@@ -343,13 +343,13 @@ static PyMethodDef delivered_methods[] = {
      "a position on: (root, deltas, offset, the position after them). None: one call is not\n"
      "enough, or too many ended lives are kept."},
     {"difference", (PyCFunction)(void (*)(void))delivered_difference, METH_VARARGS | METH_KEYWORDS,
-     "difference(since, mark=-1, first=0, last=2**64-1, after=None, upto=None): a sorted list of\n"
+     "difference(since, bit=-1, first=0, last=2**64-1, after=None, upto=None): a sorted list of\n"
      "(key, alive, known, uid, version) of the lives that a registration at `since` may lack."},
-    {"mark", delivered_mark, METH_VARARGS,
-     "mark(key, bit, position): the bit's registration, at this position, received the key's "
+    {"set_bit", delivered_set_bit, METH_VARARGS,
+     "set_bit(key, bit, position): the bit's registration, at this position, received the key's "
      "life."},
-    {"unmark", delivered_mark, METH_VARARGS, "unmark(key, bit): removes that mark."},
-    {"clear", delivered_clear, METH_O, "clear(bit): takes the mark off all lives."},
+    {"clear_bit", delivered_set_bit, METH_VARARGS, "clear_bit(key, bit): clears it again."},
+    {"free_bit", delivered_free_bit, METH_O, "free_bit(bit): clears the bit of all lives."},
     {"trim", delivered_trim, METH_VARARGS,
      "trim(spans, tail): forgets ended lives that no registration at (position, end) needs."},
     {NULL, NULL, 0, NULL},

@@ -4,7 +4,7 @@
  *   pylives.c      the map: lives by key
  *   pyadvance.c    brings the map to the state of a root, along the ring or by a whole tree
  *   pyfollow.c     does that and returns the next deltas for one registration, in one call
- *   pydelivered.c  the methods: differences, marks, forgetting; the invariants
+ *   pydelivered.c  the methods: differences, bits, forgetting; the invariants
  */
 #ifndef SHMC_PYDELIVERED_H
 #define SHMC_PYDELIVERED_H
@@ -27,7 +27,7 @@ enum shmc_life_flags {
 
 struct shmc_life { /* followed by the key, then by texts of uid and version; bytes, so unpadded */
     uint8_t flags;
-    uint8_t marks[2];
+    uint8_t bits[2];
     uint8_t key_length[4];
     uint8_t born[6], changed[6]; /* changed: of a life that ended, its end */
     uint8_t uid[16];             /* or the length of its text */
@@ -72,15 +72,15 @@ static inline uint64_t shmc_stamp_load(const uint8_t from[6])
     return value;
 }
 
-static inline uint16_t shmc_marks_of(const struct shmc_life *life)
+static inline uint16_t shmc_bits_of(const struct shmc_life *life)
 {
-    return (uint16_t)(life->marks[0] | life->marks[1] << 8);
+    return (uint16_t)(life->bits[0] | life->bits[1] << 8);
 }
 
-static inline void shmc_set_marks(struct shmc_life *life, unsigned marks)
+static inline void shmc_set_bits(struct shmc_life *life, unsigned bits)
 {
-    life->marks[0] = (uint8_t)marks;
-    life->marks[1] = (uint8_t)(marks >> 8);
+    life->bits[0] = (uint8_t)bits;
+    life->bits[1] = (uint8_t)(bits >> 8);
 }
 
 static inline struct shmc_life *shmc_life_at(const struct shmc_lives *self, uint32_t handle)

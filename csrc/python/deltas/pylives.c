@@ -396,7 +396,7 @@ static int life_move(struct shmc_lives *self, uint32_t handle, const struct shmc
     shmc_life_drop(self, place);
     struct shmc_life *moved = shmc_life_at(self, find_alive(self, what->key));
     memcpy(moved->born, old.born, sizeof moved->born);
-    memcpy(moved->marks, old.marks, sizeof moved->marks);
+    memcpy(moved->bits, old.bits, sizeof moved->bits);
     return 0;
 }
 

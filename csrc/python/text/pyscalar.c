@@ -31,18 +31,18 @@ uint8_t *shmc_json_integer(uint8_t *at, int64_t number)
 
 /* Python's shortest digits in orjson's notation: 1e-05 is 0.00001, 1e-07 is 1e-7; 1e+16 stays
  * (before 3.11 orjson wrote 1e16). `text` has an exponent of at least two digits. */
-static uint8_t *put_exponent(uint8_t *at, const char *text, const char *mark)
+static uint8_t *put_exponent(uint8_t *at, const char *text, const char *exponent)
 {
-    const char *digits = mark + 2;
+    const char *digits = exponent + 2;
 
-    if (strcmp(mark, "e-05") == 0) {
+    if (strcmp(exponent, "e-05") == 0) {
         if (*text == '-')
             at = put_text(at, text++, 1);
         at = put_text(at, "0.0000", 6);
         at = put_text(at, text, 1);
-        return text[1] == '.' ? put_text(at, text + 2, (size_t)(mark - text) - 2) : at;
+        return text[1] == '.' ? put_text(at, text + 2, (size_t)(exponent - text) - 2) : at;
     }
-    at = put_text(at, text, (size_t)(mark - text) + 2);
+    at = put_text(at, text, (size_t)(exponent - text) + 2);
     digits += *digits == '0';
     return put_text(at, digits, strlen(digits));
 }
@@ -58,8 +58,8 @@ static uint8_t *put_double(uint8_t *at, uint64_t bits)
     text = PyOS_double_to_string(number, 'r', 0, Py_DTSF_ADD_DOT_0, NULL);
     if (text == NULL)
         return NULL;
-    const char *mark = strchr(text, 'e');
-    at = mark != NULL ? put_exponent(at, text, mark) : put_text(at, text, strlen(text));
+    const char *exponent = strchr(text, 'e');
+    at = exponent != NULL ? put_exponent(at, text, exponent) : put_text(at, text, strlen(text));
     PyMem_Free(text);
     return at;
 }

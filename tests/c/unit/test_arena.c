@@ -17,7 +17,7 @@ static uint64_t random_state;
 static struct block {
     shmc_offset offset;
     uint64_t size;
-    uint8_t mark;
+    uint8_t fill;
 } blocks[MOST];
 static size_t block_count;
 
@@ -77,8 +77,8 @@ static enum shmc_status take(uint64_t size)
     CHECK(shmc_arena_is_block(&arena, block->offset));
     CHECK_EQUAL(0, *shmc_arena_meta(&arena, block->offset));
     block->size = size;
-    block->mark = (uint8_t)test_random(&random_state);
-    memset(data.base + block->offset, block->mark, size);
+    block->fill = (uint8_t)test_random(&random_state);
+    memset(data.base + block->offset, block->fill, size);
     *shmc_arena_meta(&arena, block->offset) = block_count + 1; /* its own word */
     block_count++;
     return SHMC_OK;
@@ -90,8 +90,8 @@ static void give_back(size_t i)
     const struct block *block = &blocks[i];
 
     CHECK_EQUAL(i + 1, *shmc_arena_meta(&arena, block->offset));
-    CHECK_EQUAL(block->mark, data.base[block->offset]);
-    CHECK_EQUAL(block->mark, data.base[block->offset + block->size - 1]);
+    CHECK_EQUAL(block->fill, data.base[block->offset]);
+    CHECK_EQUAL(block->fill, data.base[block->offset + block->size - 1]);
     CHECK_EQUAL(0, memcmp(data.base + block->offset, data.base + block->offset + 1,
                           block->size - 1));
     shmc_arena_free(&arena, block->offset);

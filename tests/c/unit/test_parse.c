@@ -303,7 +303,7 @@ static void test_depth_ends_where_it_must(void)
 /* Texts with faults of any kind, each compared with the one before. */
 static void test_whatever_comes_is_read_or_refused(void)
 {
-    static const uint8_t marks[] = "\"\\{}[],:0-.eu\n \x1f\x80\xc3\xff";
+    static const uint8_t special[] = "\"\\{}[],:0-.eu\n \x1f\x80\xc3\xff";
 
     start();
     for (unsigned round = 0; round < 4000; round++) {
@@ -311,7 +311,7 @@ static void test_whatever_comes_is_read_or_refused(void)
         memcpy(bytes, whole, sizeof whole - 1);
         memcpy(bytes + sizeof whole - 1, whole, sizeof whole - 1);
         for (uint64_t faults = dice(4); faults > 0; faults--)
-            bytes[dice(sizeof bytes)] = dice(2) ? marks[dice(sizeof marks - 1)]
+            bytes[dice(sizeof bytes)] = dice(2) ? special[dice(sizeof special - 1)]
                                                 : (uint8_t)dice(256);
         check_texts(&core, &parser, bytes, 2 * (sizeof whole - 1),
                     dice(4) ? sizeof whole - 1 : dice(2 * sizeof whole - 2));

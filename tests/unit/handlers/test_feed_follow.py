@@ -35,8 +35,8 @@ def received(feed: Feed) -> list[tuple[int, str]]:
 def feed(writer: shmcache.Writer, cache: shmcache.Cache) -> Iterator[Feed]:
     """A feed that received the whole state: prod/a."""
     writer.replace("pods", [pod("a", 1)])
-    known, mark = KnownResources(cache).find("pods", marked=False)
-    feed = Feed(known, mark)
+    known, bit = KnownResources(cache).find("pods", by_content=False)
+    feed = Feed(known, bit)
     assert received(feed) == [(ADD, "prod/a")]
     assert feed.synced
     yield feed
@@ -189,8 +189,8 @@ def test_a_reader_that_is_spent_or_closed_is_not_followed(name: str) -> None:
     with shmcache.Writer(name, ["pods"]) as writer:
         writer.replace("pods", [pod("a", 1)])
         cache = shmcache.attach(name)
-        known, mark = KnownResources(cache).find("pods", marked=False)
-        feed = Feed(known, mark)
+        known, bit = KnownResources(cache).find("pods", by_content=False)
+        feed = Feed(known, bit)
         assert received(feed) == [(ADD, "prod/a")]
         assert follow(feed) is not None
     assert follow(feed) is None

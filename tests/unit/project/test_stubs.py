@@ -371,9 +371,9 @@ def of_delivered(cache: Any) -> Calls:
     end = root.head + known.offset
     yield "Delivered.follow", known.follow(cache.reader, end, 1, 10, 1 << 20)
     yield "Delivered.difference", known.difference(0)
-    yield "Delivered.mark", known.mark("prod/a", 0, end)
-    yield "Delivered.unmark", known.unmark("prod/a", 0)
-    yield "Delivered.clear", known.clear(0)
+    yield "Delivered.set_bit", known.set_bit("prod/a", 0, end)
+    yield "Delivered.clear_bit", known.clear_bit("prod/a", 0)
+    yield "Delivered.free_bit", known.free_bit(0)
     yield "Delivered.trim", known.trim([(0, end)], root.tail)
     yield "Delivered.__len__", len(known)
 

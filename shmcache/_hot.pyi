@@ -9,6 +9,9 @@ defended: bool
 IndexEntry: TypeAlias = tuple[str, str | list[str | int | None] | None, int]
 """Name; path, or what identifies the function that computes the values; number of entries."""
 
+Form: TypeAlias = tuple[str, bytes, bytes, int] | tuple[str, bytes, bytes, int, bool]
+"""How objects are written as JSON text: see pypage.c."""
+
 class Record(TypedDict):  # a resource, as one generation has it
     name: str
     settings: Any  # JSON
@@ -35,7 +38,7 @@ class View(Mapping[str, Any]):
     def copy(self) -> dict[str, Any]: ...
     def to_dict(self) -> dict[str, Any]: ...
     def json(self) -> bytes: ...
-    def json_in(self, form: tuple[str, bytes, bytes, int], /) -> bytes: ...
+    def json_in(self, form: Form, /) -> bytes: ...
     def _repr_pretty_(self, printer: Any, cycle: bool, /) -> None: ...
     def _repr_html_(self) -> str | None: ...
     def _ipython_key_completions_(self) -> list[str]: ...
@@ -300,7 +303,7 @@ class Root:
     ) -> list[Any]: ...
     def scan_json(
         self,
-        form: tuple[str, bytes, bytes, int],
+        form: Form,
         id: int,
         index: int | None = None,
         start: str | None = None,
@@ -313,7 +316,7 @@ class Root:
     ) -> tuple[bytes, int, str | None, bool]: ...
     def by_index_json(
         self,
-        form: tuple[str, bytes, bytes, int],
+        form: Form,
         id: int,
         index: int,
         value: str,

@@ -198,6 +198,7 @@ struct shmc_pyform {
     const char *lead; /* text in front of the whole page */
     size_t lead_length;
     uint64_t enough; /* bytes: the object that reaches this length is the last one */
+    bool lean;       /* metadata.managedFields are left out */
 };
 /* The word as compact JSON in a new bytes object; in `form` (without its lead), or unchanged. */
 PyObject *shmc_pyjson(shmc_pyroot *root, shmc_word word, const struct shmc_pyform *form);

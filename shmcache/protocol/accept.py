@@ -4,6 +4,8 @@ ACCEPT1  The clauses are tried in the order of the API server: by quality, a wil
     covers. The first that can be served decides, with all its parameters.
 ACCEPT2  A clause of quality 0 names a form that the client does not take, and is left out (the API
     server tries it last).
+ACCEPT3  `drop=metadata.managedFields` (KEP-5958) leaves these fields out of every object of the
+    answer. Other names in `drop`, separated by +, are ignored: a later API server may know them.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ class Shape(NamedTuple):
     """The content of the rows of a table: Object, Metadata (also ""), None."""
     bare: bool = False
     """Whether rows show name and age alone: nothing else is known of the objects."""
+    lean: bool = False
+    """Whether objects come without metadata.managedFields (ACCEPT3)."""
 
     @property
     def api_version(self) -> str:
@@ -41,6 +45,7 @@ _ONE, _MANY = "PartialObjectMetadata", "PartialObjectMetadataList"
 _SHAPES = {"": FULL, _ONE: PARTIAL, _MANY: PARTIAL, "Table": TABLE}
 _INCLUDED = frozenset({"", "Metadata", "Object", "None"})
 _NUMBER = re.compile(r"\d++(\.\d*+)?|\.\d++")
+MANAGED = "metadata.managedFields"
 CLAUSES = 64
 """Of a header, as many are read: ordering them costs more than reading them."""
 _PEOPLE = ("curl", "Wget", "Mozilla/5.0")
@@ -64,14 +69,15 @@ def shape(text: str, query: Mapping[str, str] | None = None, *, many: bool | Non
     if found is None:
         raise failures.not_acceptable(OFFERED)
     name = found.get("as", "")
+    lean = MANAGED in found.get("drop", "").split("+")
     if many is not None and name == (_ONE if many else _MANY):
         raise failures.not_convertible(name, many=many)
     if not name:
-        return FULL
+        return FULL._replace(lean=lean)
     include = query.get("includeObject", "") if query and name == "Table" else ""
     if include not in _INCLUDED:
         raise failures.no_table(include)
-    return _SHAPES[name]._replace(version=found["v"], include=include)
+    return _SHAPES[name]._replace(version=found["v"], include=include, lean=lean)
 
 
 def pretty(query: Mapping[str, str], headers: Mapping[str, str]) -> bool:

@@ -97,10 +97,13 @@ class Scope:
         if self.namespaces and kind.namespaced and namespace not in self.namespaces:
             asked = f"the namespace {namespace!r}" if namespace else "all namespaces"
             raise self._refusal(kind, f"{kind.key} of {asked} is not cached here")
-        if self.metadata_only and (shape == accept.FULL or shape.include == "Object"):
+        full = shape.name == accept.FULL.name
+        if self.metadata_only and (full or shape.include == "Object"):
             text = f"{kind.key} is cached with its metadata only: ask for PartialObjectMetadata"
             raise failures.out_of_scope(kind.resource, kind.group, text)
-        return shape._replace(bare=self.metadata_only and shape.name == accept.TABLE.name)
+        bare = self.metadata_only and shape.name == accept.TABLE.name
+        lean = shape.lean and self.managed_fields  # else there is nothing to leave out
+        return shape._replace(bare=bare, lean=lean)
 
     def check_selectors(
         self, kind: Kind, labels: LabelSelector | None, fields: FieldSelector | None

@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from shmcache._hot import Frames, ItemScanner
+from shmcache.protocol.accept import MANAGED
 from shmcache.protocol.items import Identity, Item, ListMeta
 from shmcache.protocol.options import ListOptions
 from shmcache.protocol.paths import is_segment
@@ -38,7 +39,7 @@ PROBE_SILENCE = 10.0
 """For the answer to a probe, which takes a server milliseconds."""
 SMALL = 4096
 """A shorter read of a watch leaves nothing behind."""
-DROP = "drop=metadata.managedFields"
+DROP = f"drop={MANAGED}"
 """Of Accept (KEP-5958): up to 60 % of the bytes; servers that do not know it ignore it."""
 METADATA_KIND, METADATA_VERSION = "PartialObjectMetadata", "meta.k8s.io/v1"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

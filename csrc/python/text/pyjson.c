@@ -228,6 +228,27 @@ static inline uint8_t *enter(struct shmc_json *json, uint8_t *at, shmc_word word
                                              : enter_array(json, at, word);
 }
 
+static inline bool key_is(const struct shmc_pyshape *shape, uint64_t index, const char *key,
+                          size_t length)
+{
+    const uint32_t start = index == 0 ? 0 : shape->json_ends[index - 1];
+
+    return shape->json_ends[index] - start == length &&
+           memcmp(shape->json + start, key, length) == 0;
+}
+
+#define KEY_IS(shape, index, key) key_is(shape, index, key, sizeof(key) - 1)
+
+/* Whether the innermost container is metadata of which the form leaves out a part. Its text is not
+ * that of its block, and never in the memo. */
+static inline bool in_lean_metadata(const struct shmc_json *json)
+{
+    const struct shmc_json_frame *const outermost = &json->frames[0];
+
+    return json->depth == 2 && json->form != NULL && json->form->lean && outermost->shape != NULL &&
+           KEY_IS(outermost->shape, outermost->next - 1, "\"metadata\":");
+}
+
 static uint8_t *leave(struct shmc_json *json, uint8_t *at)
 {
     const struct shmc_json_frame *frame = &json->frames[json->depth - 1];
@@ -235,7 +256,7 @@ static uint8_t *leave(struct shmc_json *json, uint8_t *at)
     if (at[-1] == ',') /* the last comma; without one nothing was written */
         at--;
     *at++ = frame->shape == NULL ? ']' : '}';
-    if (json->memo != NULL && json->depth > 1 &&
+    if (json->memo != NULL && json->depth > 1 && !in_lean_metadata(json) &&
         shmc_pymemo_fits((size_t)(at - json->bytes) - frame->start))
         shmc_pymemo_note(json->memo, frame->word, json->bytes, frame->start,
                          (size_t)(at - json->bytes) - frame->start);
@@ -303,21 +324,13 @@ static inline uint8_t *put_key(struct shmc_json *json, uint8_t *at,
     return at + length;
 }
 
-static inline bool key_is(const struct shmc_pyshape *shape, uint64_t index, const char *key,
-                          size_t length)
+/* Whether a member of the outermost object, or of its lean metadata, is written. */
+static bool in_form(const struct shmc_json *json, const struct shmc_pyshape *shape, uint64_t index)
 {
-    const uint32_t start = index == 0 ? 0 : shape->json_ends[index - 1];
+    const struct shmc_pyform *const form = json->form;
 
-    return shape->json_ends[index] - start == length &&
-           memcmp(shape->json + start, key, length) == 0;
-}
-
-#define KEY_IS(shape, index, key) key_is(shape, index, key, sizeof(key) - 1)
-
-/* Whether a member of the outermost object is written. */
-static bool in_form(const struct shmc_pyform *form, const struct shmc_pyshape *shape,
-                    uint64_t index)
-{
+    if (json->depth == 2)
+        return !KEY_IS(shape, index, "\"managedFields\":");
     if (form->keep == SHMC_KEEP_METADATA)
         return KEY_IS(shape, index, "\"metadata\":");
     return form->keep == SHMC_KEEP_ALL ||
@@ -341,12 +354,14 @@ static uint8_t *put_some(struct shmc_json *json, uint8_t *at)
 {
     struct shmc_json_frame *const frame = &json->frames[json->depth - 1];
     const struct shmc_pyshape *const shape = frame->shape;
-    const bool sifted = json->depth == 1 && json->form != NULL && shape != NULL;
+    const bool outermost = json->depth == 1 && json->form != NULL && shape != NULL;
+    const bool sifted = outermost || (shape != NULL && in_lean_metadata(json));
+    const bool lean = outermost && json->form->lean;
     const uint64_t count = frame->count;
     const shmc_offset words = frame->words;
 
     for (uint64_t index = frame->next; at != NULL && index < count; index++) {
-        if (sifted && !in_form(json->form, shape, index))
+        if (sifted && !in_form(json, shape, index))
             continue;
         at = shape != NULL ? put_key(json, at, shape, index) : shmc_json_room(json, at, 0);
         if (at == NULL)
@@ -356,7 +371,9 @@ static uint8_t *put_some(struct shmc_json *json, uint8_t *at)
             at = put_scalar(json, at, word);
             continue;
         }
-        const struct shmc_pymemo_slot *slot = shmc_pymemo_find(json->memo, word);
+        const struct shmc_pymemo_slot *slot = NULL;
+        if (!(lean && KEY_IS(shape, index, "\"metadata\":")))
+            slot = shmc_pymemo_find(json->memo, word);
         if (slot == NULL) {
             frame->next = index + 1;
             return enter(json, at, word);

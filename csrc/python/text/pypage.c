@@ -7,10 +7,11 @@
  * a list of any size is sent by as many calls as it takes, all on one root: the next call continues
  * after the last key. No Python object is made for an object on the way.
  *
- * A form is (keep, first, lead, enough): which members of each object are written ("all"; all but
- * kind and apiVersion: "untyped"; nothing else: "metadata"), JSON text in front of them (members,
- * each with its comma), text in front of the page, and after how many bytes the page ends. A comma
- * at the end of the lead is dropped if no object follows it.
+ * A form is (keep, first, lead, enough) or (keep, first, lead, enough, lean): which members of each
+ * object are written ("all"; all but kind and apiVersion: "untyped"; nothing else: "metadata"), JSON
+ * text in front of them (members, each with its comma), text in front of the page, after how many
+ * bytes the page ends, and whether metadata.managedFields are left out. A comma at the end of the
+ * lead is dropped if no object follows it.
  */
 #include "python/read/pyread.h"
 
@@ -26,17 +27,19 @@ int shmc_pyform_read(PyObject *object, void *to)
     struct shmc_pyform *form = to;
     const char *keep;
     Py_ssize_t length, enough, lead_length;
+    int lean = 0;
 
     if (!PyTuple_Check(object) ||
-        !PyArg_ParseTuple(object, "sy#y#n:form", &keep, &form->first, &length, &form->lead,
-                          &lead_length, &enough)) {
+        !PyArg_ParseTuple(object, "sy#y#n|p:form", &keep, &form->first, &length, &form->lead,
+                          &lead_length, &enough, &lean)) {
         if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_TypeError, "a form must be (keep, first, lead, enough)");
+            PyErr_SetString(PyExc_TypeError, "a form must be (keep, first, lead, enough[, lean])");
         return 0;
     }
     form->first_length = (size_t)length;
     form->lead_length = (size_t)lead_length;
     form->enough = enough > 0 ? (uint64_t)enough : 1;
+    form->lean = lean != 0;
     for (unsigned i = 0; i < 3; i++) {
         form->keep = (enum shmc_keep)i;
         if (strcmp(keep, names[i]) == 0)

@@ -7,6 +7,7 @@ FASTGET2  Remembered decisions on paths and freshness come from the long way's o
     answered here if reviews are required. The declaration of the resource is checked again in
     each generation.
 FASTGET3  The memory is bounded, whatever clients request.
+FASTGET4  Clients that want no managedFields (ACCEPT3) are answered here where the cache keeps none.
 """
 
 from __future__ import annotations
@@ -50,9 +51,19 @@ class PathTarget(NamedTuple):
     """In which it was that."""
     form: ListForm
     """Of objects that are stored without their type."""
+    lean: bool
+    """Whether its objects have no managedFields."""
     prefix: str
     head: bytes
     """Of the answer, up to the number of its bytes."""
+
+
+class UsualHeaders(NamedTuple):
+    """Headers that request nothing special."""
+
+    fields: Mapping[str, str]
+    lean: bool
+    """Whether managedFields are to be left out."""
 
 
 class Usual:
@@ -63,7 +74,7 @@ class Usual:
         self._reader = server.cache.reader
         """Of whose generations the places are."""
         self._places: dict[bytes, PathTarget] = {}
-        self._blocks: dict[bytes, Mapping[str, str] | None] = {}
+        self._blocks: dict[bytes, UsualHeaders | None] = {}
 
     def answer(self, data: bytes) -> bytes | None:
         """The whole answer to exactly one usual request; None for anything else."""
@@ -75,7 +86,8 @@ class Usual:
         place = self._places.get(data[4:cut])
         if place is None or place.until <= self._server.loop.now:
             place = self._look(data[4:cut])
-        if place.resource is None or _NAME.fullmatch(name) is None or not self._may(data, end + 2):
+        usual = _NAME.fullmatch(name) is not None and self._may(data, end + 2, place)
+        if place.resource is None or not usual:
             return None
         key, reader = place.prefix + name.decode(), self._reader
         try:
@@ -126,7 +138,7 @@ class Usual:
     def _place(self, path: bytes) -> PathTarget:
         server = self._server
         until = server.loop.now + LOOK_SECONDS
-        nothing = PathTarget(until, None, None, 0, ListForm(), "", b"")
+        nothing = PathTarget(until, None, None, 0, ListForm(), True, "", b"")
         if server.draining or not path.isascii() or len(path) > PLACE_MAX:
             return nothing
         if b"?" in path or b"#" in path:
@@ -148,11 +160,12 @@ class Usual:
         head = answers.head(200, answers.JSON, lines, b"Content-Length: ")[:-2]
         form = shapes.typed(served.kind)
         resource = server.cache[served.name]
-        return PathTarget(until, resource, served, generation, form, prefix, head)
+        lean = not served.scope.managed_fields
+        return PathTarget(until, resource, served, generation, form, lean, prefix, head)
 
     # ---- the headers ---------------------------------------------------------------------------
 
-    def _may(self, data: bytes, start: int) -> bool:
+    def _may(self, data: bytes, start: int, place: PathTarget) -> bool:
         """Whether they request nothing special, and the user may read."""
         if self._server.access.reviewed:
             return False
@@ -161,14 +174,14 @@ class Usual:
             found = self._blocks[block]
         except KeyError:
             found = self._blocks_of(block)
-        if found is None:
+        if found is None or (found.lean and not place.lean):
             return False
         try:
-            return self._server.access.known(found) is not None
+            return self._server.access.known(found.fields) is not None
         except failures.Failure:
             return False
 
-    def _blocks_of(self, block: bytes) -> Mapping[str, str] | None:
+    def _blocks_of(self, block: bytes) -> UsualHeaders | None:
         found = self._read(block)
         if len(self._blocks) >= MOST:
             self._blocks.clear()
@@ -176,15 +189,15 @@ class Usual:
             self._blocks[block] = found
         return found
 
-    def _read(self, block: bytes) -> Mapping[str, str] | None:
+    def _read(self, block: bytes) -> UsualHeaders | None:
         if not block.endswith(heads.END) or len(block) > HEAD_MAX:
             return None
         try:
             fields = heads.fields(block, 0, self._server.limits.headers)
             found = fields.map
-            whole = accept.shape(found.get("accept", "")) == accept.FULL
+            shape = accept.shape(found.get("accept", ""))
         except (BadRequest, failures.Failure):
             return None
         plain = not (fields.chunked or fields.length or fields.close or "expect" in found)
-        whole = whole and not accept.pretty({}, found)
-        return found if whole and plain and "host" in found else None
+        whole = shape.name == accept.FULL.name and not accept.pretty({}, found)
+        return UsualHeaders(found, shape.lean) if whole and plain and "host" in found else None

@@ -38,6 +38,7 @@ class ListForm(NamedTuple):
     first: bytes = b""
     lead: bytes = b""
     enough: int = 0
+    lean: bool = False
 
 
 class Cut(NamedTuple):

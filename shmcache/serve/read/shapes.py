@@ -22,16 +22,21 @@ WHOLE = ListForm()
 _UNTYPED = ListForm("untyped")
 
 
-def typed(kind: Kind) -> ListForm:
+def whole(shape: Shape) -> ListForm:
+    """Objects as they are stored, with their type."""
+    return WHOLE._replace(lean=shape.lean)
+
+
+def typed(kind: Kind, shape: Shape = accept.FULL) -> ListForm:
     """Whole objects whose type the writer left out."""
     names = kind.kind.encode(), kind.api_version.encode()
-    return ListForm("untyped", b'"kind":"%b","apiVersion":"%b",' % names)
+    return ListForm("untyped", b'"kind":"%b","apiVersion":"%b",' % names, lean=shape.lean)
 
 
-def _partial(shape: Shape) -> ListForm:
+def partial(shape: Shape) -> ListForm:
     """Metadata alone."""
     head = b'"kind":"PartialObjectMetadata","apiVersion":"%b",' % shape.api_version.encode()
-    return ListForm("metadata", head)
+    return ListForm("metadata", head, lean=shape.lean)
 
 
 def one(kind: Kind, view: View, shape: Shape) -> bytes:
@@ -41,10 +46,9 @@ def one(kind: Kind, view: View, shape: Shape) -> bytes:
         version = {"resourceVersion": view["metadata"].get("resourceVersion", "")}
         return row.head(version) + row(view) + b"]}\n"
     if shape.name == accept.PARTIAL.name:
-        return view.json_in(_partial(shape)) + b"\n"
-    if "kind" in view:
-        return view.json_in(WHOLE) + b"\n"
-    return view.json_in(typed(kind)) + b"\n"
+        return view.json_in(partial(shape)) + b"\n"
+    form = whole(shape) if "kind" in view else typed(kind, shape)
+    return view.json_in(form) + b"\n"
 
 
 def pieces(kind: Kind, walk: Walk, metadata: dict[str, Any], shape: Shape) -> Iterator[bytes]:
@@ -53,13 +57,13 @@ def pieces(kind: Kind, walk: Walk, metadata: dict[str, Any], shape: Shape) -> It
         return _table(_Rows(kind, shape), walk, metadata)
     if shape.name == accept.PARTIAL.name:
         head = _head("PartialObjectMetadataList", shape.api_version, metadata)
-        return _ended(walk.pages(_partial(shape), head), b"]}\n")
+        return _ended(walk.pages(partial(shape), head), b"]}\n")
     if not kind.custom:
         head = _head(kind.list_kind, kind.api_version, metadata)
-        return _ended(walk.pages(_UNTYPED, head), b"]}\n")
+        return _ended(walk.pages(_UNTYPED._replace(lean=shape.lean), head), b"]}\n")
     head = framing.encode({"apiVersion": kind.api_version})[:-1] + b',"items":['
     tail = framing.encode({"kind": kind.list_kind, "metadata": metadata})
-    return _ended(walk.pages(WHOLE, head), b"]," + tail[1:] + b"\n")
+    return _ended(walk.pages(whole(shape), head), b"]," + tail[1:] + b"\n")
 
 
 def _head(kind: str, api_version: str, metadata: dict[str, Any]) -> bytes:
@@ -94,7 +98,7 @@ class _Rows:
     def __init__(self, kind: Kind, shape: Shape) -> None:
         self._shape = shape
         self._shown = printing.columns(kind, bare=shape.bare)
-        self._form = typed(kind) if shape.include == "Object" else _partial(shape)
+        self._form = typed(kind, shape) if shape.include == "Object" else partial(shape)
 
     def head(self, metadata: dict[str, Any]) -> bytes:
         """The table up to its first row."""

@@ -15,7 +15,7 @@ from shmcache.protocol import framing, watching
 from shmcache.protocol.accept import FULL, PARTIAL, TABLE, Shape
 from shmcache.protocol.tables import printing
 from shmcache.serve.http import websocket, zipping
-from shmcache.serve.read.shapes import WHOLE
+from shmcache.serve.read import shapes
 
 if TYPE_CHECKING:
     from shmcache._hot import View
@@ -51,7 +51,7 @@ def frames(lines: Sequence[bytes]) -> bytes:
 class WatchForm:
     """The form in which one kind's objects are shown."""
 
-    __slots__ = ("_columns", "_head", "key", "kind", "shape")
+    __slots__ = ("_columns", "_head", "_partial", "_whole", "key", "kind", "shape")
 
     def __init__(self, kind: Kind, shape: Shape = FULL) -> None:
         self.kind = kind
@@ -61,6 +61,8 @@ class WatchForm:
         self._columns = printing.columns(kind, bare=shape.bare) if self.is_table else []
         names = (kind.kind.encode(), kind.api_version.encode())
         self._head = b'{"kind":"%b","apiVersion":"%b"' % names
+        self._whole = shapes.whole(shape)
+        self._partial = shapes.partial(shape)
 
     @property
     def is_table(self) -> bool:
@@ -73,12 +75,12 @@ class WatchForm:
         `first`: of this watch. A table brings its columns then.
         """
         if self.is_table:
-            return self._row(event, _under(obj.to_dict(), version), first=first)
+            return self._row(event, self._under(obj, version), first=first)
         if version is not None and event == watching.DELETED:
             return framing.event(event, self._last(obj, version))
         if self.shape.name == PARTIAL.name:
-            return framing.event(event, self._partial(obj["metadata"].json_in(WHOLE)))
-        return framing.event(event, self._typed(obj, obj.json_in(WHOLE)))
+            return framing.event(event, obj.json_in(self._partial))
+        return framing.event(event, self._typed(obj, obj.json_in(self._whole)))
 
     def mark(self, version: str, *, end: bool = False, first: bool = False) -> bytes:
         """A bookmark: everything up to this version was shown. `end`: of the initial events."""
@@ -101,16 +103,20 @@ class WatchForm:
         return self._head + (b"," if len(text) > 2 else b"") + text[1:]
 
     def _last(self, obj: View, version: str) -> bytes:
+        found = self._under(obj, version)
         if self.shape.name == PARTIAL.name:
-            metadata = {**obj["metadata"].to_dict(), "resourceVersion": version}
-            return self._partial(framing.encode(metadata))
-        found = _under(obj.to_dict(), version)
+            head = {"kind": PARTIAL_KIND, "apiVersion": self.shape.api_version}
+            return framing.encode({**head, "metadata": found["metadata"]})
         return self._typed(obj, framing.encode(found))
 
-    def _partial(self, metadata: bytes) -> bytes:
-        head = b'{"kind":"%b","apiVersion":"%b","metadata":'
-        names = PARTIAL_KIND.encode(), self.shape.api_version.encode()
-        return head % names + metadata + b"}"
+    def _under(self, obj: View, version: str | None) -> dict[str, Any]:
+        """The object as the form has it, under another version."""
+        found = obj.to_dict()
+        if version is not None:
+            found["metadata"]["resourceVersion"] = version
+        if self.shape.lean:
+            found["metadata"].pop("managedFields", None)
+        return found
 
     def _row(self, event: str, obj: dict[str, Any], *, first: bool) -> bytes:
         metadata = obj["metadata"]
@@ -133,9 +139,3 @@ class WatchForm:
 def error(status: dict[str, Any]) -> bytes:
     """The event that reports a failure."""
     return framing.event(watching.ERROR, framing.escaped(orjson.dumps(status)))
-
-
-def _under(obj: dict[str, Any], version: str | None) -> dict[str, Any]:
-    if version is None:
-        return obj
-    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}

@@ -114,7 +114,7 @@ def pieces(kind: Kind, found: ListPage, shape: Shape = FULL) -> list[bytes]:
     name, version = kind.list_kind, kind.api_version
     if shape.name == PARTIAL.name:
         name, version = "PartialObjectMetadataList", shape.api_version
-    if kind.custom and shape == FULL:
+    if kind.custom and shape.name == FULL.name:
         head = framing.encode({"apiVersion": version})[:-1] + b',"items":['
         tail = framing.encode({"kind": name, "metadata": metadata}, sort=True)
         end = b"]," + tail[1:] + b"\n"

@@ -13,7 +13,7 @@ from shmcache.testing.apiserver import lists
 from shmcache.testing.apiserver.requests import ApiRequest
 from shmcache.testing.apiserver.selecting import RequestScope
 from shmcache.testing.apiserver.store import ObjectStore
-from shmcache.testing.apiserver.stored import Object, Stored, StoredChange
+from shmcache.testing.apiserver.stored import Object, Stored, StoredChange, leaner
 from shmcache.testing.apiserver.watches import ServedWatch, WatchTiming
 
 
@@ -112,6 +112,8 @@ class TableWatch(ServedWatch):
 
 def row(kind: Kind, shown: list[printing.Column], obj: Object, asked: accept.Shape) -> Object:
     """One row: the cells, and the requested part of the object."""
+    if asked.lean:
+        obj = leaner(obj)
     found: Object | None = {
         "kind": "PartialObjectMetadata",
         "apiVersion": asked.api_version,

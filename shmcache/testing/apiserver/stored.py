@@ -21,7 +21,7 @@ class Stored:
         self.namespace = key.rpartition("/")[0]
         self.obj = obj
         self.version = version
-        self._texts: dict[str, bytes] = {}
+        self._texts: dict[tuple[str, bool], bytes] = {}
 
     @property
     def name(self) -> str:
@@ -32,27 +32,36 @@ class Stored:
         """As a list has it: built-in objects come without their type."""
         if shape.name == PARTIAL.name or kind.custom:
             return self.whole(kind, shape)
-        return self._text(kind.api_version, framing.ordered)
+        return self._text(kind.api_version, framing.ordered, lean=shape.lean)
 
     def whole(self, kind: Kind, shape: Shape = FULL) -> bytes:
         """As a single object or a watch has it, with its type."""
         if shape.name == PARTIAL.name:
-            text = self._text(PARTIAL.name, _metadata_only)
+            text = self._text(PARTIAL.name, _metadata_only, lean=shape.lean)
             return framing.typed("PartialObjectMetadata", shape.api_version, text)
         if kind.custom:
-            return self._text(kind.api_version, lambda obj: _retyped(obj, kind), sort=True)
-        return framing.typed(kind.kind, kind.api_version, self.item(kind))
+            return self._text(
+                kind.api_version, lambda obj: _retyped(obj, kind), sort=True, lean=shape.lean
+            )
+        return framing.typed(kind.kind, kind.api_version, self.item(kind, shape))
 
     def at(self, version: int) -> Stored:
         """The same state under another version, as a deletion shows it."""
         metadata = {**self.obj["metadata"], "resourceVersion": str(version)}
         return Stored(self.key, {**self.obj, "metadata": metadata}, version)
 
-    def _text(self, name: str, of: Any, *, sort: bool = False) -> bytes:
-        text = self._texts.get(name)
+    def _text(self, name: str, of: Any, *, sort: bool = False, lean: bool = False) -> bytes:
+        text = self._texts.get((name, lean))
         if text is None:
-            text = self._texts[name] = framing.encode(of(self.obj), sort=sort)
+            obj = of(leaner(self.obj) if lean else self.obj)
+            text = self._texts[name, lean] = framing.encode(obj, sort=sort)
         return text
+
+
+def leaner(obj: Object) -> Object:
+    """The object without metadata.managedFields."""
+    metadata = {k: v for k, v in obj["metadata"].items() if k != "managedFields"}
+    return {**obj, "metadata": metadata}
 
 
 def _metadata_only(obj: Object) -> Object:

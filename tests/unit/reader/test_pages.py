@@ -158,6 +158,55 @@ def test_one_object_has_the_form_that_it_has_in_a_page() -> None:
             view.json_in(("some", b"", b"", 0))
 
 
+def test_a_lean_form_has_no_managed_fields() -> None:
+    """ACCEPT3: only those of the object's own metadata go, also where a text is known by then."""
+    fields = [{"manager": "kubectl", "fieldsV1": {"f:metadata": {"f:labels": "x" * 60}}}]
+    shared = {"name": "same", "labels": {"app": "x" * 60}, "managedFields": fields}
+
+    def made(number: int) -> dict[str, Any]:
+        found = pod(number)
+        metadata = {**found["metadata"], "managedFields": fields} if number % 3 else shared
+        template = {"metadata": shared, "managedFields": fields}
+        return {**found, "metadata": metadata, "spec": template, "managedFields": fields}
+
+    some = [made(number) for number in range(1, 30)]
+    with roots([one for one in some if one["metadata"] is not shared]) as (_, root):
+        views = root.scan(0, want="values")
+        plain = [view.to_dict() for view in views]
+        lean = [{**one, "metadata": {**one["metadata"]}} for one in plain]
+        for one in lean:
+            del one["metadata"]["managedFields"]
+        for _ in range(2):  # the second time from the memo
+            for keep in ("all", "metadata", "untyped"):
+                for wanted, found in ((False, plain), (True, lean), (False, plain)):
+                    form = (keep, b"", b"", 1 << 26, wanted)
+                    text = root.scan_json(form, 0)[0]
+                    assert text == b",".join(view.json_in(form) for view in views)
+                    assert loaded(text) == [kept(one, keep) for one in found]
+
+
+def kept(obj: dict[str, Any], keep: str) -> dict[str, Any]:
+    if keep == "metadata":
+        return {"metadata": obj["metadata"]}
+    return {k: v for k, v in obj.items() if keep == "all" or k not in {"kind", "apiVersion"}}
+
+
+def test_the_memo_keeps_apart_metadata_with_and_without_managed_fields() -> None:
+    """The same block as metadata of objects, and deeper in them."""
+    managed = [{"manager": "y" * 90}]
+    metadata = {"namespace": "n", "labels": {"app": "x" * 90}, "managedFields": managed}
+    some: list[dict[str, Any]] = [
+        {"kind": "Pod", "metadata": metadata | {"name": f"p-{n}"}, "of": [metadata] * 3}
+        for n in range(20)
+    ]
+    some += [{**one, "of": [one["metadata"]] * 3} for one in some]  # replaces each
+    with roots(some) as (_, root):
+        for lean in (True, False, True):
+            for one in loaded(root.scan_json(("all", b"", b"", 1 << 26, lean), 0)[0]):
+                assert ("managedFields" not in one["metadata"]) == lean
+                assert all("managedFields" in each for each in one["of"])
+
+
 def test_an_invalid_form_is_refused() -> None:
     with roots([pod(1)]) as (_, root):
         for form in (("some", b"", b"", 1), ("all", b"", 1), "all", None):

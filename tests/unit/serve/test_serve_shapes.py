@@ -20,6 +20,8 @@ META = "g=meta.k8s.io"
 BETA = f"v=v1beta1;{META}"
 TABLE_1 = f"application/json;as=Table;v=v1;{META}"
 JSON = "application/json"
+LEAN = f"{JSON};drop=metadata.managedFields"
+LEAN_FULL = FULL._replace(lean=True)
 Ask = Callable[[str, str], tuple[int, Any]]
 
 
@@ -52,6 +54,15 @@ Ask = Callable[[str, str], tuple[int, Any]]
     (f"application/json;stream=other;as=Table;v=v1;{META},{JSON}", FULL),
     (f"application/json/x;as=Table;v=v1;{META},{JSON}", FULL),
     ("application/json;charset=utf-8", FULL),
+    (LEAN, LEAN_FULL),
+    (f"{LEAN}, {JSON}", LEAN_FULL),
+    (f"{JSON}; drop=metadata.managedFields", LEAN_FULL),
+    (f"{JSON},{LEAN}", FULL),
+    (f"{JSON};drop=metadata.annotations", FULL),
+    (f"{JSON};drop=metadata.annotations+metadata.managedFields", LEAN_FULL),
+    (f"{JSON};drop=", FULL),
+    (f"{JSON};drop=metadata.managedFieldsX", FULL),
+    (f"{TABLE_1};drop=metadata.managedFields", TABLE._replace(lean=True)),
 ])  # fmt: skip
 def test_the_clause_that_decides(text: str, shape: Shape) -> None:
     assert accept.shape(text) == shape
@@ -98,6 +109,52 @@ def _ask(url: str, accepted: str) -> tuple[int, Any]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, json.load(error)
+
+
+MANAGED = [{"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {}}}]
+
+
+@pytest.fixture(scope="module", name="managed", params=["serve", "server for tests"])
+def servers_of_managed_fields(request: pytest.FixtureRequest) -> Iterator[Ask]:
+    """Both servers, of one pod with its managedFields."""
+    one = pod(1)
+    one["metadata"] |= {"managedFields": MANAGED, "resourceVersion": "100"}
+    if request.param == "serve":
+        with serving({"pods": [one]}) as asked:
+            url = f"http://127.0.0.1:{asked.serve.port}"
+            yield lambda path, accepted: _ask(url + path, accepted)
+    else:
+        with ApiServer() as real:
+            real.load("pods", one)
+            yield lambda path, accepted: _ask(real.url + path, accepted)
+
+
+@pytest.mark.parametrize("include", ["", "Object"])
+@pytest.mark.parametrize("form", ["", "as=PartialObjectMetadata", "as=Table"])
+@pytest.mark.parametrize("path", [ALL, ONE, WATCH])
+def test_managed_fields_are_left_out_for_clients_that_want_none(
+    managed: Ask, path: str, form: str, include: str
+) -> None:
+    """ACCEPT3: every other byte is the same, and clients that want them still get them."""
+    if form.endswith("Metadata") and path == ALL:
+        form += "List"
+    accepted = f"{JSON};{form};v=v1;{META}" if form else JSON
+    path += f"{'&' if '?' in path else '?'}includeObject={include}"
+    for _ in range(2):
+        full = managed(path, accepted)
+        lean = managed(path, f"{accepted};drop=metadata.managedFields")
+        assert full[0] == lean[0] == 200
+        [metadata] = _metadata(full[1])
+        assert metadata.pop("managedFields") == MANAGED
+        assert full == lean
+
+
+def _metadata(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of the objects of an answer."""
+    body = body.get("object", body)
+    if "rows" in body:
+        return [row["object"]["metadata"] for row in body["rows"]]
+    return [one["metadata"] for one in body.get("items", [body])]
 
 
 def _partial(kind: str, version: str = "v1") -> str:

@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 from served import Asked, pod, serving
 
+import shmcache
 import shmcache.serve.auth.access
+from shmcache import states
 from shmcache.protocol import failures
 from shmcache.serve.auth.access import Access, Tokens
 from shmcache.serve.freshness import LOOK_SECONDS
 
 POD = b"/api/v1/namespaces/default/pods/p-0001"
 HOST = b"Host: localhost\r\n"
+LEAN = b"Accept: application/json;drop=metadata.managedFields, application/json\r\n"
 HEAD_MARK = b"X-Head: its answer has no body\r\n\r\n"
 BIG = pod(7, note="x" * 60) | {"data": {"text": "y" * (140 << 10)}}
 UNTYPED = {key: value for key, value in pod(8).items() if key != "kind"}
@@ -106,6 +109,7 @@ OTHER = [
     b"GET %b HTTP/1.1\r\n" % POD
     + HOST
     + b"Accept: application/json;as=Table;g=meta.k8s.io;v=v1\r\n",
+    b"GET %b HTTP/1.1\r\n" % POD + HOST + LEAN,
     b"GET %b HTTP/1.1\r\n" % POD + HOST + b"X : y\r\n",
     b"GET %b HTTP/1.1\r\n" % POD + HOST + b"Content-Length: 0\r\nContent-Length: 0\r\n",
     b"GET %b HTTP/1.1\r\n" % POD + HOST + b"Impersonate-User: bob\r\n",
@@ -143,6 +147,19 @@ def test_both_ways_write_the_same_bytes_and_usual_requests_take_the_fast_one() -
             data = head + b"\r\n"
             assert spy.at_once(data) == spy.in_two(data), head
             assert (spy.count - count) == (head in USUAL), head
+
+
+def test_clients_without_managed_fields_take_the_fast_way_where_there_are_none() -> None:
+    """FASTGET4"""
+    settings = {"namespaces": [], "labels": "", "fields": ""}
+    resource = shmcache.Resource("pods", keep_managed_fields=False, settings=settings)
+    with spied(resources=[resource, "nodes"]) as spy:
+        spy.asked.writer.set_state("pods", states.SYNCED)
+        spy.asked.writer.note("pods", contact_ns=time.monotonic_ns())
+        data = b"GET %b HTTP/1.1\r\n" % POD + HOST
+        for head in (data, data + LEAN):
+            assert spy.at_once(head + b"\r\n") == spy.in_two(head + b"\r\n")
+        assert spy.count == 2
 
 
 def test_a_known_block_does_not_hide_the_bytes_after_it() -> None:

@@ -10,6 +10,7 @@ import pytest
 from watching import World, pod
 
 import shmcache
+from shmcache.protocol import accept
 from shmcache.serve.watch import history as watch_history
 from shmcache.serve.watch.change import WatchChange
 
@@ -72,6 +73,32 @@ def test_a_watch_from_a_version_shows_only_later_changes(
         ("ADDED", "p-14", "14"),
         ("MODIFIED", "p-13", "20"),
     ]
+
+
+@pytest.mark.parametrize("shape", [accept.FULL, accept.PARTIAL, accept.TABLE])
+def test_watches_with_and_without_managed_fields_stand_side_by_side(
+    writer: shmcache.Writer, cache: shmcache.Cache, shape: accept.Shape
+) -> None:
+    """ACCEPT3: of a deletion, too, whose object is made here; else they see the same."""
+
+    def managed(name: str, version: int) -> Json:
+        found = pod(name, version)
+        found["metadata"]["managedFields"] = [{"manager": "kubectl"}]
+        return found
+
+    listed(writer, [managed("p-1", 4), managed("p-2", 5)], 10)
+    world = World(cache)
+    full, lean = (world.watch("", shape=shape._replace(lean=lean)) for lean in (False, True))
+    happens(writer, managed("p-1", 20))
+    goes(writer, "p-2", 21)
+    world.turn()
+
+    for one, other in zip(told := full.take(), lean.take(), strict=True):
+        obj = one["object"]
+        shown = obj["rows"][0]["object"] if shape == accept.TABLE else obj
+        assert shown["metadata"].pop("managedFields") == [{"manager": "kubectl"}]
+        assert one == other
+    assert [event["type"] for event in told] == ["ADDED", "ADDED", "MODIFIED", "DELETED"]
 
 
 @pytest.mark.parametrize("query", ["", "resourceVersion=0"])

@@ -32,6 +32,8 @@ ALLOWANCES = Path(__file__).parent / "allowances.txt"
 BASE = "b95aafe"
 """The last commit whose title is older than the rule."""
 TITLE = 72
+LANDED = {"8c9b5d9"}
+"""Commits whose titles break the rule and were pushed before anybody saw it; history stays."""
 
 _READ = {".py", ".pyi", ".c", ".h", ".md", ".pml"}
 _FOLDERS = ("shmcache", "csrc", "tests", "benchmarks", "docs", "deploy", "examples", "release")
@@ -291,7 +293,10 @@ def titles(place: Path) -> list[str]:
 def bad_titles(lines: Iterable[str]) -> list[str]:
     split = (line.split(" ", 1) for line in lines)
     return [
-        f"{commit} {title}: {fault}" for commit, title in split for fault in faults_of_title(title)
+        f"{commit} {title}: {fault}"
+        for commit, title in split
+        if commit[:7] not in LANDED
+        for fault in faults_of_title(title)
     ]
 
 

@@ -22,6 +22,26 @@ def is_coroutine_function(function: object) -> bool:
     return bool(_flags(function) & _COROUTINE)
 
 
+def imported(spec: str) -> Any:
+    """The object of `module:name`. ImportError, in one line, whatever keeps it from being had."""
+    import importlib
+
+    module, _, name = spec.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{spec} cannot be imported: {error}") from error
+    except Exception as error:
+        kind = "" if isinstance(error, SyntaxError) else f"{type(error).__name__}: "
+        raise ImportError(f"{spec} cannot be imported: {module} fails: {kind}{error}") from error
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise ImportError(f"{spec} cannot be imported: {module} has no {name}") from None
+    return found
+
+
 def check_callable(function: object, title: str) -> None:
     """TypeError for anything that a call would not run: no function, or a generator function."""
     if not callable(function):

@@ -5,14 +5,13 @@ A plan says nothing about where the objects come from: the source does.
 
 from __future__ import annotations
 
-import importlib
 import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shmcache.callables import check_plain
+from shmcache.callables import check_plain, imported
 from shmcache.protocol.selectors.shards import ShardSelector, parse_share
 from shmcache.settings import IndexSpec, Resource, parse_size
 from shmcache.writer.indexing import identity_of
@@ -133,15 +132,10 @@ class Plan:
         """The function itself, imported if need be. PlanError if it cannot be had."""
         if not isinstance(self.transform, str):
             return self._checked(self.transform)
-        module, _, name = self.transform.partition(":")
         try:
-            found: Any = importlib.import_module(module)
-            for part in name.split("."):
-                found = getattr(found, part)
-        except (ImportError, AttributeError) as error:
-            raise PlanError(
-                f"{self.name}: transform {self.transform} cannot be imported: {error}"
-            ) from error
+            found = imported(self.transform)
+        except ImportError as error:
+            raise PlanError(f"{self.name}: transform {error}") from error
         if not callable(found):
             raise PlanError(f"{self.name}: transform {self.transform} is not a function")
         return self._checked(found)

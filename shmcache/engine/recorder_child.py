@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 
+from shmcache.reasons import reason_at
 from shmcache.reflector.backoff import Backoff, BackoffSettings
 
 logger = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ class RecorderChild:
         try:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         except OSError as error:
-            logger.error("no recorder can be started: %s", error)  # noqa: TRY400
+            logger.error("no recorder can be started: %s", reason_at(error))  # noqa: TRY400
             return
         if self._over.is_set():  # stop() came just before there was a process
             self._process.terminate()

@@ -21,6 +21,7 @@ from shmcache import _native
 from shmcache.engine.logs import start_logging
 from shmcache.errors import ShmCacheError
 from shmcache.reader.cache import Cache, attach
+from shmcache.reasons import reason_at
 from shmcache.recorder.recorder import FlightRecorder
 from shmcache.recorder.shelf import RecorderLimits
 from shmcache.recorder.standing import FAILING, RECORDING, RecorderStatus, StandingFile, standing_of
@@ -127,7 +128,7 @@ class RecorderLoop:
         try:
             self._file.write(standing)
         except OSError as error:
-            logger.debug("the standing of the recorder is not written: %s", error)
+            logger.debug("the standing of the recorder is not written: %s", reason_at(error))
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ from shmcache.errors import (
 from shmcache.memory.segments import Place
 from shmcache.processes.stop_requests import StopRequests
 from shmcache.reader.cache import attach
+from shmcache.reasons import reason_at, unheard
 from shmcache.source.client import CONNECT_TIMEOUT, ApiConnection
 from shmcache.source.config import ServerSettings, open_server
 from shmcache.writer.writer import Writer
@@ -125,12 +126,12 @@ def run(configuration: Configuration) -> int:
 def _failed(error: OSError) -> int:
     """Logs a system call that failed, and returns the exit status."""
     if error.errno in _PASSING:
-        logger.error("%s", error)
+        logger.error("%s", reason_at(error))
         return TEMPORARY
     if error.filename is None:
         logger.error("internal error, please report it", exc_info=error)
         return SOFTWARE
-    logger.error("%s: %s", error.filename, error.strerror)
+    logger.error("%s", reason_at(error))
     return DENIED if isinstance(error, PermissionError) else INPUT_OUTPUT
 
 
@@ -231,9 +232,10 @@ def _serve_metrics(configuration: Configuration, stack: ExitStack) -> None:
 
     try:
         served = MetricsServer(configuration.listen, Endpoint(configuration.name))
-    except (ValueError, OSError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigurationError(f"--listen {configuration.listen}: {reason}") from error
+    except OSError as error:
+        raise ConfigurationError(unheard(configuration.listen, error)) from error
+    except ValueError as error:
+        raise ConfigurationError(f"--listen {configuration.listen}: {error}") from error
     stack.callback(served.close)
     logger.info("metrics and probes: %s", served.url)
 

@@ -38,6 +38,7 @@ import stat
 import zlib
 
 from shmcache.errors import BusyError, ShmCacheError, UntrustedSegment
+from shmcache.reasons import reason_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -204,7 +205,9 @@ class CursorFile:
             self._replace()
         except OSError as error:
             self._replace_at = 2 * self._size
-            logger.warning("%s cannot be replaced by a shorter one yet: %s", self.path, error)
+            logger.warning(
+                "%s cannot be replaced by a shorter one yet: %s", self.path, reason_of(error)
+            )
 
     def _replace(self) -> None:
         """Writes the state as a new file (CURSOR2)."""

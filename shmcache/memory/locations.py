@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from shmcache._native import OK, ffi, lib
+from shmcache.reasons import reason_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class SharedMemory(Directory):
             raise FileExistsError(17, "File exists", self.file(name)) from None
         except OSError as error:
             if error.errno is None:  # so it is for want of descriptors: EMFILE, ENFILE
-                number = 23 if "system" in str(error) else 24
+                number = 23 if "system" in reason_of(error) else 24
                 raise OSError(number, os.strerror(number), self.file(name)) from error
             raise
         os.fchmod(fd, mode)

@@ -23,6 +23,7 @@ import urllib3
 
 from shmcache import states
 from shmcache.portable.writer import PrivateWriter, key_of
+from shmcache.reasons import reason_of
 from shmcache.settings import IndexSpec, Resource
 from shmcache.source import discovery
 from shmcache.source.access import Load, ServerAccess, direct
@@ -206,7 +207,7 @@ class _Follower(threading.Thread):
             try:
                 response.shutdown()
             except (OSError, ValueError, RuntimeError) as error:
-                logger.debug("%s: the answer had ended: %s", self._resource, error)
+                logger.debug("%s: the answer had ended: %s", self._resource, reason_of(error))
 
     def run(self) -> None:
         """Until stop(), with a pause after whatever happened (FOLLOW1)."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from shmcache import states
+from shmcache.callables import imported
 from shmcache.errors import BusyError, SegmentNotFound
 from shmcache.portable.objects import View
 from shmcache.protocol.selectors.fields import steps_of
@@ -87,12 +88,7 @@ def values_of(spec: IndexSpec) -> Callable[[View], Iterable[str]]:
         return lambda obj: texts_at(obj, steps)
     function: Any = spec
     if isinstance(spec, str):
-        import importlib
-
-        module, _, name = spec.partition(":")
-        function = importlib.import_module(module)
-        for part in name.split("."):
-            function = getattr(function, part)
+        function = imported(spec)
 
     def emitted(obj: View) -> Iterable[str]:
         found = function(obj)

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from shmcache import _native
+from shmcache.reasons import reason_of
 
 Body = Callable[[], object]
 
@@ -102,7 +103,7 @@ def command(*argv: str, env: Mapping[str, str] | None = None) -> Body:
         try:
             os.execvpe(argv[0], argv, {**os.environ, **added})  # noqa: S606 - no shell is wanted
         except OSError as error:
-            logger.error("%s: %s", argv[0], error)  # noqa: TRY400 - it says what is wrong
+            logger.error("%s: %s", argv[0], reason_of(error))  # noqa: TRY400 - it says what is wrong
         return _NO_PROGRAM
 
     return execute

@@ -31,6 +31,7 @@ from types import FrameType
 from shmcache.processes import child as offspring
 from shmcache.processes.child import Body, command, spawned
 from shmcache.processes.stop_requests import StopRequests
+from shmcache.reasons import reason_of
 from shmcache.reflector.backoff import Backoff, BackoffSettings
 
 __all__ = ["Body", "Child", "Exit", "Supervisor", "command", "spawned"]
@@ -98,7 +99,7 @@ class Child:
             pid, self.fd = self._fork(close)
         except OSError as error:
             self.due = now + self._backoff.next(now)
-            logger.error("no process can be started: %s", error)  # noqa: TRY400
+            logger.error("no process can be started: %s", reason_of(error))  # noqa: TRY400
             return
         self.pid, self.started, self.due, self.told = pid, now, None, False
 

@@ -16,6 +16,7 @@ import time
 from _thread import allocate_lock
 
 from shmcache.errors import BusyError, QueueShutDown, ShmCacheError
+from shmcache.reasons import reason_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ class RemovedFiles:
         try:
             new = reopen()
         except (ShmCacheError, OSError) as error:
-            self._say(f"{part[0].file} was removed, and cannot be recreated yet: {error}")
+            self._say(
+                f"{part[0].file} was removed, and cannot be recreated yet: {reason_of(error)}"
+            )
             return part
         self._say(f"{part[0].file} was removed: its keys move to the new file")
         self._parts.append(part)

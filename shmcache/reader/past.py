@@ -65,10 +65,10 @@ def _generation_at(cache: Cache, root: _hot.Root, seconds: float) -> int:
         return mark.generation
     if not marks:
         raise PastUnknown(
-            "nobody notes the times of this cache: `shmcache run` does, a Writer alone does not; "
-            "at(version) works without"
+            "the times of this cache's changes are not noted: `shmcache run` notes them, a Writer "
+            "alone does not; its resourceVersions lead back as well"
         )
-    raise PastUnknown(f"the times of changes are known for {marks[0].age:.0f} s only")
+    raise PastUnknown(f"the times of changes are known for the last {marks[0].age:.3g} s only")
 
 
 class PastSnapshot:
@@ -117,7 +117,8 @@ class PastSnapshot:
         record = self._root.record(number)
         latest = record["version"]
         if latest is None or number_of(latest) < number_of(self.version):
-            raise PastUnknown(f"{name} is at version {latest}, not yet at {self.version}")
+            now = "has no version yet" if latest is None else f"is at version {latest}"
+            raise PastUnknown(f"{name} {now}: {self.version} is still to come")
         return undone_to_version(self._root, number, number_of(self.version))
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from shmcache import _native
 from shmcache.errors import LayoutMismatch, SegmentNotFound, UntrustedSegment
+from shmcache.reasons import reason_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,11 +81,8 @@ class RecorderStatus:
 
 def standing_of(error: OSError) -> tuple[str, str]:
     """State and reason of a failure."""
-    words = error.strerror or str(error)
-    if error.filename:
-        words = f"{error.filename}: {words}"
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or error.errno is None
-    return (FULL if full else FAILING), words
+    return (FULL if full else FAILING), reason_at(error)
 
 
 class StandingFile:

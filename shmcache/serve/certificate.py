@@ -14,6 +14,8 @@ import os
 import ssl
 from typing import TYPE_CHECKING
 
+from shmcache.reasons import reason_at
+
 if TYPE_CHECKING:
     from shmcache.serve.http.listening import Listening
 
@@ -54,7 +56,7 @@ class Certificate:
                 return
             self._server.tls = context_of(*self._files)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            logger.warning("serve: keeping the previous certificate: %s", error)
+            logger.warning("serve: keeping the previous certificate: %s", reason_at(error))
             return
         if self._stamp:
             logger.info("serve: loaded a new certificate")

@@ -23,6 +23,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -36,7 +37,8 @@ from shmcache.errors import (
 )
 from shmcache.processes.stop_requests import StopRequests
 from shmcache.processes.supervisor import Body, Supervisor
-from shmcache.reader.cache import attach
+from shmcache.reader.cache import Cache, attach
+from shmcache.reasons import reason_at, reason_of, unheard
 from shmcache.serve.auth.access import LOCAL, Access, Tokens
 from shmcache.serve.auth.neighbours import Neighbours, check_kernel, readable_for_all
 from shmcache.serve.certificate import Certificate, context_of
@@ -45,12 +47,18 @@ from shmcache.serve.server import Server, Serving
 
 logger = logging.getLogger(__name__)
 
-DRAINED, SOFTWARE, TEMPORARY, CONFIGURATION = 0, 70, 75, 78
+DRAINED, SOFTWARE, TEMPORARY, DENIED, CONFIGURATION = 0, 70, 75, 77, 78
 GRACE_SECONDS = 5.0
+PATIENCE_SECONDS = 2.0
+"""A server that waits longer for its cache reports it."""
 
 
 class ServingError(ValueError):
     """The server cannot run with these options; the text explains what to do."""
+
+    def __init__(self, text: str, status: int = CONFIGURATION) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +85,14 @@ class Options:
     """Offer the page of `shmcache ui` as well."""
     attach_seconds: float = 60.0
     serving: Serving = field(default_factory=Serving)
+
+    @property
+    def address(self) -> str:
+        """As in --listen."""
+        if self.unix_socket is not None:
+            return f"unix:{self.unix_socket}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
 
     @property
     def guarded(self) -> bool:
@@ -143,14 +159,14 @@ def run(options: Options, beside: Sequence[Body] = ()) -> int:
             page = f"; its page is {where}/ui/" if options.ui else ""
             logger.info("serving cache %s at %s%s", options.name, where, page)
             if options.processes == 1 and not beside:
-                return serve(options, listener, tls)
+                return serve(options, listener, tls, reports=True)
             return _supervise(options, listener, tls, beside)
     except (ServingError, SourceError) as error:
         logger.error("%s", error)  # noqa: TRY400 - the text says what to do
-        return CONFIGURATION
+        return error.status if isinstance(error, ServingError) else CONFIGURATION
     except OSError as error:
-        logger.error("cannot listen: %s", error)  # noqa: TRY400
-        return TEMPORARY if error.errno == errno.EADDRINUSE else CONFIGURATION
+        logger.error("%s", reason_at(error))  # noqa: TRY400
+        return CONFIGURATION
 
 
 def _supervise(
@@ -159,7 +175,11 @@ def _supervise(
     tls: ssl.SSLContext | None,
     beside: Sequence[Body],
 ) -> int:
-    bodies = [*beside, *[lambda: serve(options, listener, tls)] * options.processes]
+    each: list[Body] = [
+        partial(serve, options, listener, tls, reports=not number and not beside)
+        for number in range(options.processes)
+    ]
+    bodies = [*beside, *each]
     drain = options.serving.limits.drain_seconds + GRACE_SECONDS
     name = "child" if beside else "server"
     supervisor = Supervisor(bodies, name=name, drain_seconds=drain, fatal=(CONFIGURATION,))
@@ -171,9 +191,15 @@ def _supervise(
 
 
 def _listen(options: Options, stack: ExitStack) -> socket.socket:
-    if options.unix_socket is not None:
-        return listeners.unix(options.unix_socket, options.socket_mode, stack)
-    return listeners.tcp(options.host, options.port, stack)
+    try:
+        if options.unix_socket is not None:
+            return listeners.unix(options.unix_socket, options.socket_mode, stack)
+        return listeners.tcp(options.host, options.port, stack)
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        status = DENIED if isinstance(error, PermissionError) else CONFIGURATION
+        text = unheard(options.address, error)
+        raise ServingError(text, TEMPORARY if taken else status) from error
 
 
 def _where(listener: socket.socket, *, secure: bool) -> str:
@@ -188,7 +214,8 @@ def _tls(options: Options) -> ssl.SSLContext:
     try:
         return context_of(options.certificate or "", options.key or "")
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise ServingError(f"TLS files {options.certificate} {options.key}: {error}") from error
+        files = f"--tls-cert {options.certificate} --tls-key {options.key}"
+        raise ServingError(f"{files}: {reason_of(error)}") from error
 
 
 def _allow_connections() -> None:
@@ -201,10 +228,19 @@ def _allow_connections() -> None:
 # ---- one process ---------------------------------------------------------------------------------
 
 
-def serve(options: Options, listener: socket.socket, tls: ssl.SSLContext | None) -> int:
-    """Serves until SIGTERM or SIGINT; the exit status. In the process's main thread."""
+def serve(
+    options: Options,
+    listener: socket.socket,
+    tls: ssl.SSLContext | None,
+    *,
+    reports: bool = False,
+) -> int:
+    """Serves until SIGTERM or SIGINT; the exit status. In the process's main thread.
+
+    `reports`: logs that it waits for the cache, which one of several processes does for all.
+    """
     try:
-        cache = attach(options.name, timeout=options.attach_seconds)
+        cache = _attached(options, reports=reports)
     except (SegmentNotFound, LayoutMismatch) as error:
         logger.error("%s", error)  # noqa: TRY400 - the text says what to do
         return TEMPORARY
@@ -216,7 +252,7 @@ def serve(options: Options, listener: socket.socket, tls: ssl.SSLContext | None)
         try:
             _guard(server, options)
         except (ServingError, SourceError, OSError) as error:
-            logger.error("%s", error)  # noqa: TRY400
+            logger.error("%s", reason_at(error))  # noqa: TRY400
             return CONFIGURATION
         _obey(server)
         server.start()
@@ -227,6 +263,17 @@ def serve(options: Options, listener: socket.socket, tls: ssl.SSLContext | None)
         notify("STOPPING=1")
         server.loop.close()
     return DRAINED
+
+
+def _attached(options: Options, *, reports: bool) -> Cache:
+    """The cache, which may not be there yet."""
+    soon = min(PATIENCE_SECONDS, options.attach_seconds)
+    try:
+        return attach(options.name, timeout=soon)
+    except SegmentNotFound as error:
+        if reports:
+            logger.warning("waiting for the cache: %s", error)
+    return attach(options.name, timeout=options.attach_seconds - soon)
 
 
 def _guard(server: Server, options: Options) -> None:
@@ -266,8 +313,9 @@ def _neighbours(server: Server, options: Options) -> Neighbours:
             check_kernel()
         except OSError as error:
             raise ServingError(
-                f"cache {options.name!r} is not readable for every user, and {error}: give "
-                "--unix-socket, --tokens or --review, or say --open-to-all"
+                f"cache {options.name!r} is not readable for every user, and "
+                f"{reason_of(error)}: use --listen unix:PATH, --tokens or --review, or allow it "
+                "with --open-to-all"
             ) from error
     return Neighbours(find)
 

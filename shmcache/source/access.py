@@ -16,6 +16,7 @@ from urllib.request import getproxies, proxy_bypass
 import urllib3
 
 from shmcache.errors import SourceError
+from shmcache.reasons import reason_at
 from shmcache.source.credentials import bearer
 
 _log = logging.getLogger(__name__)
@@ -121,7 +122,7 @@ def tls_context(
                 chain = stack.enter_context(_path_of(cert))
                 context.load_cert_chain(chain, stack.enter_context(_path_of(key or cert)))
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise SourceError(f"TLS of {label}: {error}") from error
+        raise SourceError(f"TLS of {label}: {reason_at(error)}") from error
     if insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -80,7 +80,7 @@ class NameReading:
         """How a name can be meant, the most exact first. ValueError for anything but a name."""
         full, slash, version = text.partition("/")
         name, dot, rest = full.partition(".")
-        if not name or (slash and not _VERSION.fullmatch(version)) or (dot and not rest):
+        if not name or (slash and not _VERSION.fullmatch(version)):
             raise ValueError(
                 f"{text!r} is not a resource: pods, deployments.apps or widgets.example.com/v1"
             )

@@ -17,6 +17,7 @@ import urllib3.exceptions
 
 from shmcache.errors import SourceError
 from shmcache.protocol.status import ServerStatus
+from shmcache.reasons import reason_of
 from shmcache.source.base import FailureKind, SourceFailed, SourceFailure
 
 
@@ -97,9 +98,7 @@ def _words(chain: list[BaseException]) -> str:
     root = chain[-1]
     if isinstance(root, TimeoutError | urllib3.exceptions.TimeoutError):
         return "timed out"
-    if isinstance(root, OSError) and root.strerror:
-        return root.strerror
-    return str(root) or type(root).__name__
+    return reason_of(root)
 
 
 def http_failure(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from shmcache.errors import SourceError
+from shmcache.reasons import reason_at
 from shmcache.source.access import ServerAccess, environment_proxy, read_token, tls_context
 
 FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -24,7 +25,7 @@ def in_cluster() -> ServerAccess:
         read_token(token_file)
         authority, namespace = _read("ca.crt"), _read("namespace")
     except (SourceError, OSError) as error:
-        raise SourceError(f"in-cluster configuration: {error}") from error
+        raise SourceError(f"in-cluster configuration: {reason_at(error)}") from error
     tls, material = tls_context(ca=authority, label="in-cluster configuration")
     return ServerAccess(
         url=url,

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from shmcache.errors import SourceError
+from shmcache.reasons import reason_at
 from shmcache.source.access import (
     Impersonation,
     ServerAccess,
@@ -44,7 +45,8 @@ def from_kubeconfig(paths: str, context: str | None = None) -> ServerAccess:
     try:
         return _access(_choose(_merge(paths), context), paths)
     except (SourceError, OSError) as error:
-        raise SourceError(f"kubeconfig {paths}: {error}") from error
+        text = reason_at(error).removeprefix(f"{paths}: ")  # one file: its name comes once
+        raise SourceError(f"kubeconfig {paths}: {text}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +183,19 @@ def _read(path: str) -> dict[str, Any]:
         with open(path, "rb") as file:
             found = yaml.safe_load(file)
     except yaml.YAMLError as error:
-        raise SourceError(f"{path}: {error}") from error
+        raise SourceError(f"{path}: {_yaml_reason(error)}") from error
     if found is None:
-        raise SourceError(f"{path} is empty")
+        raise SourceError(f"{path}: the file is empty")
     if not isinstance(found, dict):
-        raise SourceError(f"{path} is not a kubeconfig: expected a table")
+        raise SourceError(f"{path}: this is not a kubeconfig, which is a table")
     return found
+
+
+def _yaml_reason(error: Exception) -> str:
+    """One line, with the place."""
+    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+    where = "" if mark is None else f" (line {mark.line + 1})"
+    return f"not valid YAML{where}: {problem or str(error).splitlines()[0]}"
 
 
 # ---- contexts --------------------------------------------------------------------------------

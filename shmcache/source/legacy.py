@@ -7,6 +7,7 @@ installed.
 from __future__ import annotations
 
 from shmcache.errors import SourceError
+from shmcache.reasons import reason_at
 
 
 def by_auth_provider(paths: str, context: str) -> tuple[str | None, float | None]:
@@ -26,7 +27,7 @@ def by_auth_provider(paths: str, context: str) -> tuple[str | None, float | None
         target = Configuration()
         loader.load_and_set(target)
     except (ConfigException, OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise SourceError(f"auth-provider of context {context}: {error}") from error
+        raise SourceError(f"auth-provider of context {context}: {reason_at(error)}") from error
     expiry = getattr(loader, "expiry", None)
     header = next(iter(target.api_key.values()), None)
     if header is None:

@@ -8,7 +8,6 @@ error; all else goes on.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmcache import _hot, _native
 from shmcache._native import NULL, check, ffi, lib
-from shmcache.callables import check_plain, refuse_awaitable
+from shmcache.callables import check_plain, imported, refuse_awaitable
 from shmcache.settings import Emit, IndexSpec
 
 if TYPE_CHECKING:
@@ -30,12 +29,9 @@ def resolve(index: str, spec: IndexSpec) -> Emit | None:
     """The function of a spec, imported if need be; None for a path, which the core evaluates."""
     if not isinstance(spec, str):
         return spec
-    module, colon, name = spec.partition(":")
-    if not colon:
+    if ":" not in spec:
         return None
-    found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
+    found = imported(spec)
     if not callable(found):
         raise TypeError(f"index {index!r}: {spec} is not a function")
     check_plain(found, f"index {index!r}: {spec}", iterated=True)

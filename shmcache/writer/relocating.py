@@ -32,6 +32,7 @@ from shmcache.errors import (
     UntrustedSegment,
 )
 from shmcache.memory.mapping import FreshSegments
+from shmcache.reasons import reason_at
 
 if TYPE_CHECKING:
     from shmcache.writer.handle import Handle
@@ -62,9 +63,10 @@ class Names:
             return False
         except (ShmCacheError, OSError) as error:
             self._next = monotonic() + RETRY_SECONDS
-            if str(error) != self._said:
-                self._said = str(error)
-                logger.warning("cache %s: its names cannot be restored yet: %s", handle.name, error)
+            why = reason_at(error)
+            if why != self._said:
+                self._said = why
+                logger.warning("cache %s: its names cannot be restored yet: %s", handle.name, why)
         else:
             self._said = ""
         return True

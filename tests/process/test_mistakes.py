@@ -60,6 +60,8 @@ class World(NamedTuple):
     folder: str
     denied: str
     refused: str
+    plain: str
+    """The URL without its scheme."""
 
     def fill(self, text: str) -> str:
         for name, value in self._asdict().items():
@@ -109,6 +111,7 @@ FILES = {
     "config": "not: a: kubeconfig",
     "empty-config": "",
     "tokens": "only-a-token\n",
+    "broken.py": "def f(:",
     "template": "{.items[",
     "columns": "NAME\n",
 }
@@ -132,7 +135,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         writer = stack.enter_context(shmcache.Writer(cache, resources))
         writer.put("pods", "default/web-0", {"metadata": {"name": "web-0", "namespace": "default"}})
         writer.put("pods", "prod/api-0", {"metadata": {"name": "api-0", "namespace": "prod"}})
-        yield World(cache, server.url, str(folder), denied, refused)
+        yield World(
+            cache, server.url, str(folder), denied, refused, server.url.removeprefix("http")
+        )
     assert [] == SharedMemory().names(PREFIX + cache)
 
 
@@ -226,9 +231,41 @@ MISTAKES = [
     Mistake("serve --listen 0.0.0.0:0 --cache {cache}", WRONG, "--tokens or --review"),
     Mistake("serve --tls-cert x --cache {cache}", WRONG, "--tls-key"),
     Mistake("serve --tokens none --cache {cache}", WRONG, "No such file"),
+    Mistake("serve --tokens {folder} --cache {cache}", WRONG, "Is a directory"),
+    Mistake("serve --listen unix:/no/such/s --cache {cache}", WRONG, "/s: No such file"),
+    Mistake("serve --listen unix:{folder}/config --cache {cache}", WRONG, "is not a socket"),
+    Mistake("serve --listen no.such.host:9 --open-to-all --cache {cache}", WRONG, "not known"),
+    Mistake("serve --tls-cert config --tls-key config --cache {cache}", WRONG, "in PEM form"),
+    Mistake("serve --tls-cert none --tls-key none --cache {cache}", WRONG, "No such file"),
+    Mistake("ui --listen nowhere", USAGE, "--listen must be HOST:PORT, :PORT or unix:PATH"),
+    Mistake("ui --listen 192.0.2.1:9 --open-to-all --cache {cache}", WRONG, "192.0.2.1:9: Cannot"),
     Mistake("serve --proxy nowhere --cache {cache}", WRONG, "--proxy"),
     Mistake("metrics --listen nowhere", USAGE, "--listen must be HOST:PORT, :PORT or unix:PATH"),
     Mistake("metrics --listen 192.0.2.1:9 --cache {cache}", WRONG, "--listen 192.0.2.1:9"),
+    # ---- relay ----
+    Mistake("relay", WRONG, "no resources to cache: name some (`shmcache relay pods"),
+    Mistake("relay pods", WRONG, "no API server is configured: use --server URL or --kubeconfig"),
+    Mistake("relay pods --server nowhere", WRONG, "'nowhere' is not the URL of an API server"),
+    Mistake("relay pods --kubeconfig none", WRONG, "kubeconfig none: the file does not exist"),
+    Mistake("relay pods --transform nomod:f --server {url}", WRONG, "cannot be imported"),
+    Mistake("relay secrets --server {url}", WRONG, "--allow-secrets"),
+    Mistake("relay pods --upstream {url}", USAGE, "unknown option --upstream"),
+    # ---- the past ----
+    Mistake("get pods --at soon --cache {cache}", USAGE, "--at must be a duration"),
+    Mistake("get pods --at 999 --cache {cache}", MISSING, "pods has no version yet"),
+    Mistake("get pods --at 1s --recorder none", MISSING, "the directory none does not exist"),
+    Mistake("get pods --recorder none --cache {cache}", USAGE, "takes the place of --cache"),
+    Mistake("diff pods --cache {cache}", USAGE, "--since is missing"),
+    Mistake("diff pods --since 1s --cache {cache}", MISSING, "changes are not noted"),
+    Mistake("diff pods --since 1s --recorder config", USAGE, "a flight record is a directory"),
+    Mistake("blame pods --cache {cache}", USAGE, "blame needs one object: RESOURCE NAMESPACE/NAME"),
+    Mistake("blame pods a/none --cache {cache}", MISSING, "pods 'a/none' not found"),
+    Mistake("replay none", USAGE, "name it with --cache"),
+    Mistake("replay none --cache {cache}-other", MISSING, "the directory none does not"),
+    # ---- verify ----
+    Mistake("verify pdos --cache {cache}", MISSING, "did you mean pods?"),
+    Mistake("verify --cache none-such", NO_CACHE, "`shmcache run pods --cache none-such`"),
+    Mistake("verify -o yaml --cache {cache}", USAGE, "--output must be json, not 'yaml'"),
     # ---- run: the command line ----
     Mistake("run", WRONG, "no resources to cache: name some (`shmcache run pods"),
     Mistake("run pods", WRONG, "no API server is configured: use --server URL or --kubeconfig"),
@@ -245,6 +282,10 @@ MISTAKES = [
     Mistake("run pods --field-selector a..b=1 " + RUN, WRONG, "pods: invalid field selector"),
     Mistake("run pods --transform json " + RUN, WRONG, "transform must be module:function"),
     Mistake("run pods --transform nomod:f " + RUN, WRONG, "nomod:f cannot be imported"),
+    Mistake("run pods --index pods:n=json:nope " + RUN, WRONG, "json has no nope"),
+    Mistake("run pods --index pods:n=os:sep " + RUN, WRONG, "index 'n': os:sep is not a function"),
+    Mistake("run pods --transform broken:f " + RUN, WRONG, "broken fails: invalid syntax"),
+    Mistake("run pods --transform json:nope " + RUN, WRONG, "json:nope cannot be imported: json"),
     Mistake("run pods --transform json:__name__ " + RUN, WRONG, "is not a function"),
     Mistake("run pods --max-bytes much " + RUN, WRONG, "--max-bytes must be a size such as"),
     Mistake("run pods --max-age 5 " + RUN, WRONG, "max_age must be at least 90 s, not 5 s"),
@@ -262,10 +303,13 @@ MISTAKES = [
     Mistake("run pods --cache {folder}/config/x --server {url}", WRONG, "does not exist"),
     Mistake("run pods --cache {cache} --no-standby --server {url}", LATER, "has a writer"),
     Mistake("run pods --listen nowhere " + RUN, WRONG, "--listen must be HOST:PORT"),
+    Mistake("run pods --listen unix:/no/such/s " + RUN, WRONG, "/s: No such file or directory"),
+    Mistake("run pods --listen unix:{folder}/config " + RUN, WRONG, "is not a socket"),
     Mistake("run pods --listen 192.0.2.1:9 " + RUN, WRONG, "--listen 192.0.2.1:9"),
-    Mistake("run pods --server nowhere", WRONG, "'nowhere' is not the URL of an API server"),
     Mistake("run pods --kubeconfig none", WRONG, "kubeconfig none: the file does not exist"),
     Mistake("run pods --kubeconfig config", WRONG, "kubeconfig config"),
+    Mistake("run pods --kubeconfig {folder}", WRONG, "kubeconfig {folder}: Is a directory"),
+    Mistake("run pods --kubeconfig config", WRONG, "kubeconfig config: not valid YAML (line 1)"),
     Mistake("run pods --kubeconfig empty-config", WRONG, "kubeconfig empty-config"),
     Mistake("run pods --kubeconfig {denied} --context none", WRONG, "none"),
     Mistake("run pods --replay none " + RUN, WRONG, "--replay: the recording none does not exist"),
@@ -294,6 +338,7 @@ MISTAKES = [
     Mistake("run pods --validate --server " + DEAD, NO_SERVER, "cannot be reached: Conn"),
     Mistake("run pdos --validate --server {url}", WRONG, "no resource 'pdos'; did you mean pods?"),
     Mistake("run pods widgets --validate --server {url}", WRONG, "no resource 'widgets'"),
+    Mistake("run pods --validate --server https{plain}", NO_SERVER, "during TLS"),
     Mistake("run pods --validate --kubeconfig {refused}", DENIED, "HTTP 401 Unauthorized"),
     Mistake("run pods --validate --kubeconfig {denied}", DENIED, "does not allow us to watch pods"),
     Mistake("run pods -n a,b --validate --kubeconfig {denied}", DENIED, "in namespace a"),
@@ -446,6 +491,20 @@ def test_attach_explains_a_wrong_argument(
 
     assert text in str(error.value)
     assert not STILTED.search(str(error.value))
+
+
+def test_a_server_without_its_cache_reports_that_it_waits(world: World) -> None:
+    words = words_of(world, "serve --cache {cache}s --listen 127.0.0.1:0 -p 3")
+    command = [sys.executable, "-m", "shmcache", *words]
+    with Command(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        found = next(line for line in lines if "waiting" in line)
+        process.terminate()
+        assert "waiting" not in "".join(lines)
+        process.wait(PATIENCE)
+
+    assert f"`shmcache run pods --cache {world.cache}s`" in found
 
 
 def test_the_command_in_an_error_text_works(world: World, name: str) -> None:

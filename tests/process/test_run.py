@@ -528,7 +528,7 @@ def test_validate_shows_what_would_be_cached(at: list[str], name: str) -> None:
         shmcache.attach(name)
 
     code, log = Run("pods", "--index", "pods:x=nowhere:f", "--validate", *at).result()
-    assert (78, True) == (code, "pods: index x: nowhere:f cannot be imported: No module" in log)
+    assert (78, True) == (code, "pods: index 'x': nowhere:f cannot be imported: No module" in log)
 
 
 @pytest.mark.slow

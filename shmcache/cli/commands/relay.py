@@ -76,13 +76,18 @@ def run(options: argparse.Namespace) -> int:
     from shmcache.engine import config as configuration
     from shmcache.engine import logs, plans, service
     from shmcache.engine.config import keys
+    from shmcache.engine.config.checks import check_functions
+    from shmcache.errors import SourceError
     from shmcache.serve import process
 
     try:
         wanted = configuration.of_process(options.config, reflector.flags_of(_of_run(options)))
         serving = _served(options, wanted)
-    except (keys.ConfigurationError, plans.PlanError) as error:
-        print(f"shmcache relay: {error}", file=sys.stderr)
+        check_functions(wanted.plans)
+        service.reach(wanted)  # reports a wrong address before any process starts
+    except (keys.ConfigurationError, plans.PlanError, SourceError) as error:
+        text = str(error).replace("`shmcache run ", "`shmcache relay ")
+        print(f"shmcache relay: {text}", file=sys.stderr)
         return WRONG
     except ValueError as error:
         print(f"shmcache relay: {error}", file=sys.stderr)

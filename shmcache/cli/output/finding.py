@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -17,6 +18,7 @@ from shmcache.errors import (
     ShmCacheError,
 )
 from shmcache.memory.segments import cache_names
+from shmcache.reasons import reason_of, unheard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,18 +113,17 @@ def _explained(error: Exception) -> tuple[str, int]:  # noqa: PLR0911 - a table
 
 def explained_io(error: OSError) -> tuple[str, int]:
     """The sentence and the exit status of a system call that failed."""
-    what = error.strerror or str(error)
     where = "the output cannot be written" if error.filename is None else f"{error.filename}"
-    return f"{where}: {what}", DENIED if isinstance(error, PermissionError) else FAILED_IO
+    return f"{where}: {reason_of(error)}", DENIED if isinstance(
+        error, PermissionError
+    ) else FAILED_IO
 
 
 def explained_listen(address: str, error: OSError) -> tuple[str, int]:
     """The sentence and the exit status of an address that cannot be listened on."""
-    if isinstance(error, PermissionError):
-        return f"--listen {address}: permission denied; choose a port above 1023", DENIED
-    if error.errno == 98:  # EADDRINUSE
-        return f"--listen {address}: another process listens there; choose another one", TEMPORARY
-    return f"--listen {address}: {error.strerror or error}", WRONG
+    taken = error.errno == errno.EADDRINUSE
+    status = DENIED if isinstance(error, PermissionError) else TEMPORARY if taken else WRONG
+    return unheard(address, error), status
 
 
 def start_command(name: str, resources: Sequence[str] = ("pods",)) -> str:

@@ -108,7 +108,7 @@ def opened_record(directory: str) -> FlightRecord:
     try:
         found = FlightRecord(directory)
     except FileNotFoundError:
-        raise Trouble(f"--recorder {directory}: there is no such directory", MISSING) from None
+        raise Trouble(f"the directory {directory} does not exist", MISSING) from None
     except NotADirectoryError:
         raise Trouble(
             f"{directory} is a file, and a flight record is a directory; a recording of a server's "

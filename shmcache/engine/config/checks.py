@@ -244,10 +244,10 @@ def check_functions(plans: Iterable[Plan]) -> None:
         for index, spec in plan.indices.items():
             try:
                 resolve(index, spec)
-            except (ImportError, AttributeError, TypeError, ValueError) as error:
-                raise PlanError(
-                    f"{plan.name}: index {index}: {spec} cannot be imported: {error}"
-                ) from error
+            except ImportError as error:
+                raise PlanError(f"{plan.name}: index {index!r}: {error}") from error
+            except (TypeError, ValueError) as error:
+                raise PlanError(f"{plan.name}: {error}") from error
 
 
 def _key_of(name: str) -> str:

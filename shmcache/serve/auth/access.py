@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmcache.errors import SourceError
 from shmcache.protocol import failures
+from shmcache.reasons import reason_of
 from shmcache.serve.http import websocket
 from shmcache.serve.http.heads import IMPERSONATE
 from shmcache.serve.http.requests import ANONYMOUS, HttpRequest, User
@@ -69,8 +70,7 @@ class Tokens:
             with open(self._path, encoding="utf-8", newline="") as file:
                 users = dict(_user_of(row, self._path) for row in csv.reader(file) if row)
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise SourceError(f"--tokens {self._path}: {reason}") from error
+            raise SourceError(f"--tokens {self._path}: {reason_of(error)}") from error
         self._users, self._stamp = users, stamp
 
 

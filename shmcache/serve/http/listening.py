@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shmcache.reasons import reason_of
 from shmcache.serve.http.connection import Connection
 from shmcache.serve.http.holding import Holding
 from shmcache.serve.http.loop import READ, Loop
@@ -184,7 +185,7 @@ class Listening:
                     raise
                 if self._clear(IDLE_SECONDS):
                     continue
-                logger.warning("serve: accepting no connections for a moment: %s", error)
+                logger.warning("serve: accepting no connections for a moment: %s", reason_of(error))
                 self._deafen()
                 self.loop.call_later(PAUSE_SECONDS, self._listen)
                 return

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from shmcache.protocol import failures
+from shmcache.reasons import reason_of
 from shmcache.serve.auth.threads import Workers
 from shmcache.serve.http import answers, websocket
 from shmcache.serve.http.shares import Shares
@@ -91,7 +92,8 @@ class Proxy:
             reply = self._upstream.ask(asked, passing.line)
         except (OSError, http.client.HTTPException) as error:
             passing.refuse(failures.stale("the upstream API server cannot be reached"))
-            logger.warning("serve: %s %s is not passed on: %s", asked.method, asked.target, error)
+            why = reason_of(error)
+            logger.warning("serve: %s %s is not passed on: %s", asked.method, asked.target, why)
             return
         try:
             if asked.method == "HEAD":
@@ -111,7 +113,7 @@ class Proxy:
                 passing.chunk(piece)
         except (OSError, http.client.HTTPException) as error:
             passing.cut()
-            logger.warning("serve: a forwarded answer broke off: %s", error)
+            logger.warning("serve: a forwarded answer broke off: %s", reason_of(error))
             return
         passing.finish()
 

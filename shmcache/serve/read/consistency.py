@@ -23,6 +23,7 @@ from shmcache.errors import ShmCacheError, UnconfirmedError
 from shmcache.memory import sockets
 from shmcache.protocol import failures
 from shmcache.reader import asking
+from shmcache.reasons import reason_of
 from shmcache.serve.http import loop as loops
 from shmcache.serve.http.loop import Loop, Pending, Timer
 
@@ -182,8 +183,9 @@ class _Question:
             client.send(question.line(max(self._until - self._loop.now, 0.001)))
             self._loop.add(client.fileno(), loops.READ, self._came)
         except OSError as error:
-            reason = error.strerror or str(error)
-            self._end(UnconfirmedError(f"{question.resource}: no reflector answers: {reason}"))
+            self._end(
+                UnconfirmedError(f"{question.resource}: no reflector answers: {reason_of(error)}")
+            )
         except ShmCacheError as error:
             self._end(error)
 

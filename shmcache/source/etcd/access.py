@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import grpc
 
 from shmcache.errors import SourceError
+from shmcache.reasons import reason_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ class EtcdAccess:
                 context.load_cert_chain(self.cert_file, self.key_file)
         except OSError as error:  # SSLError, too
             files = ", ".join(filter(None, (self.ca_file, self.cert_file, self.key_file)))
-            raise SourceError(f"{files}: {error}") from error
+            raise SourceError(f"{files}: {reason_of(error)}") from error
         context.set_alpn_protocols(["h2"])
         return context
 

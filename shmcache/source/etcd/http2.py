@@ -21,6 +21,7 @@ import grpc
 import hpack
 
 from shmcache._hot import GrpcMessages
+from shmcache.reasons import reason_of
 from shmcache.source.etcd.access import EtcdAccess
 from shmcache.source.etcd.members import KEEPALIVE, KEEPALIVE_TIMEOUT, MESSAGE_MAX
 from shmcache.source.line import KEEPALIVE as SOCKET_OPTIONS
@@ -107,7 +108,7 @@ class Http2Call:
         try:
             plain = socket.create_connection((host, port), CONNECT_SECONDS)
         except OSError as error:
-            raise lost(f"failed to connect to {host}:{port}: {error}") from error
+            raise lost(f"failed to connect to {host}:{port}: {reason_of(error)}") from error
         try:
             for option in SOCKET_OPTIONS:
                 plain.setsockopt(*option)
@@ -117,7 +118,7 @@ class Http2Call:
             plain.close()
             self.line.drop()
             if isinstance(error, OSError):
-                raise lost(f"failed to connect to {host}:{port}: {error}") from error
+                raise lost(f"failed to connect to {host}:{port}: {reason_of(error)}") from error
             raise
 
     def _secured(self, access: EtcdAccess, plain: socket.socket, host: str) -> socket.socket:
@@ -167,7 +168,7 @@ class Http2Call:
         try:
             self._socket.sendall(data)
         except OSError as error:
-            raise lost(f"Socket closed: {error}") from error
+            raise lost(f"Socket closed: {reason_of(error)}") from error
 
     # ---- receiving -------------------------------------------------------------------------
 
@@ -197,7 +198,7 @@ class Http2Call:
             self._check_silence(time.monotonic())
             return None
         except OSError as error:
-            raise lost(f"Socket closed: {error}") from error
+            raise lost(f"Socket closed: {reason_of(error)}") from error
         if not data:
             raise lost("Socket closed")
         return data

@@ -11,6 +11,7 @@ import threading
 import orjson
 
 from shmcache.protocol.failures import Failure
+from shmcache.reasons import reason_at
 from shmcache.testing.apiserver.server import ApiServer
 
 
@@ -70,7 +71,7 @@ def main(words: list[str] | None = None) -> int:
         for path in asked.load:
             load(server, path)
     except (OSError, ValueError, KeyError, Failure) as error:
-        print(f"cannot load objects: {error}", file=sys.stderr)
+        print(f"cannot load objects: {reason_at(error)}", file=sys.stderr)
         return 1
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -214,7 +214,7 @@ def test_replay_feeds_a_cache(
 @pytest.mark.parametrize(
     ("words", "words_back"),
     [
-        (("get", "pods", "--recorder", "/nowhere"), "there is no such directory"),
+        (("get", "pods", "--recorder", "/nowhere"), "the directory /nowhere does not exist"),
         (("get", "pods", "--recorder", "{}", "--cache", "x"), "takes the place of --cache"),
         (("get", "pods", "--recorder", "{}", "-w"), "--watch the future"),
         (("get", "pods", "--recorder", "{}", "--at", "Tuesday"), "must be a duration"),

@@ -114,5 +114,5 @@ def test_files_that_are_no_pair_at_the_start_are_an_error(tmp_path: Path) -> Non
     files.write("one.test")
     files.write("two.test", key=False)
 
-    with pytest.raises(ServingError, match="TLS files"):
+    with pytest.raises(ServingError, match="do not belong together"):
         _tls(Options(name="x", certificate=files.paths[0], key=files.paths[1]))

@@ -316,8 +316,8 @@ def without(config: Config, **changes: Any) -> Config:
 
 INVALID: dict[str, tuple[Config | str, str]] = {
     "empty": ("", "is empty"),
-    "a list": ("[1]", "expected a table"),
-    "broken": ("{", "expected"),
+    "a list": ("[1]", "this is not a kubeconfig"),
+    "broken": ("{", r"config: not valid YAML \(line 1\): expected|not valid YAML"),
     "number as token": (config_of({"token": 12}), "user u: token must be a string"),
     "text as groups": (
         config_of({"as": "root", "as-groups": "admin"}),

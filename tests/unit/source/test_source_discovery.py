@@ -155,6 +155,14 @@ def test_a_server_with_aggregated_discovery_is_asked_once_for_all_groups() -> No
     assert ["/api/v1", "/apis"] == asked.paths
 
 
+def test_a_dot_at_the_end_stands_for_the_core_group() -> None:
+    """kubectl takes both spellings; `shmcache run` let the first one through to a traceback."""
+    assert "Pod" == Asked(SERVER).find("pods.").kind
+    assert "Pod" == Asked(SERVER).find("pods.v1.").kind
+    with pytest.raises(SourceFailed, match="no resource deployments"):
+        Asked(SERVER).find("deployments.")
+
+
 def test_a_document_is_read_once() -> None:
     asked = Asked(SERVER)
     for name in ("deployments.apps", "deployments", "scales.apps", "pods", "wd"):
@@ -185,7 +193,7 @@ def test_a_missing_definition_costs_one_request_each_time() -> None:
         assert times * ["/apis/example.com/v1"] == asked.paths
 
 
-@pytest.mark.parametrize("name", ["", ".apps", "pods.", "pods/", "pods/latest", "/v1"])
+@pytest.mark.parametrize("name", ["", ".apps", ".", "pods/", "pods/latest", "/v1"])
 def test_a_text_that_cannot_be_a_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="is not a resource"):
         Asked(SERVER).find(name)

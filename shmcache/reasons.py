@@ -1,0 +1,51 @@
+"""Words for failures of the system and of TLS, as messages for people have them.
+
+REASON1  no message shows such an exception as Python prints it: with its errno, the place in
+OpenSSL's sources, or the tuple of an address. A test looks at every `except` of the package.
+"""
+
+from __future__ import annotations
+
+import errno
+
+_TLS = {
+    "PEM lib": "not a certificate and its key in PEM form",
+    "NO_CERTIFICATE_OR_CRL_FOUND": "no certificate in PEM form",
+    "no start line": "no certificate in PEM form",
+    "KEY_VALUES_MISMATCH": "the certificate and the key do not belong together",
+    "WRONG_VERSION_NUMBER": "the other end does not speak TLS",
+    "HTTP_REQUEST": "the other end does not speak TLS",
+    "EOF_WHILE_READING": "the other end closed the connection during TLS",
+}
+_ATTEMPT = " (while attempting"
+"""Python appends the address as a tuple."""
+
+
+def reason_of(error: BaseException) -> str:
+    """The failure in a few words, without the file that it belongs to."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    if not isinstance(error, OSError):
+        return text or type(error).__name__
+    text, place, _ = text.partition(" (_ssl.c:")
+    if place:
+        known = next((words for mark, words in _TLS.items() if mark in text), "")
+        return known or (text.partition("] ")[2] if text.startswith("[") else text)
+    return text.partition(_ATTEMPT)[0] or type(error).__name__
+
+
+def reason_at(error: BaseException) -> str:
+    """The same, after the name of the file if the system named one."""
+    file = error.filename if isinstance(error, OSError) else None
+    return f"{file}: {reason_of(error)}" if isinstance(file, str) else reason_of(error)
+
+
+def unheard(address: str, error: OSError) -> str:
+    """The sentence for an address that a server cannot listen on."""
+    if isinstance(error, PermissionError):
+        port = address.rpartition(":")[2]
+        low = port.isdecimal() and int(port) < 1024
+        cure = "choose a port above 1023" if low else "choose another place"
+        return f"--listen {address}: permission denied; {cure}"
+    if error.errno == errno.EADDRINUSE:
+        return f"--listen {address}: another process listens there; choose another one"
+    return f"--listen {address}: {reason_of(error)}"

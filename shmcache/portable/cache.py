@@ -12,13 +12,8 @@ from typing import Any, NoReturn, Self
 from shmcache import states
 from shmcache.errors import CacheTooOld, ClosedError, ObjectDeleted
 from shmcache.handlers.tombstone import Tombstone
-from shmcache.portable.handlers import (
-    PrivateEvents,
-    PrivateFeed,
-    PrivateRegistration,
-    PrivateWanted,
-    sleep_until,
-)
+from shmcache.portable.feed import PrivateFeed, PrivateWanted
+from shmcache.portable.handlers import PrivateEvents, PrivateRegistration, sleep_until
 from shmcache.portable.missing import lacking
 from shmcache.portable.objects import View
 from shmcache.portable.store import PrivateState, PrivateStore, PrivateTable, find_store

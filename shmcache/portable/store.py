@@ -10,6 +10,7 @@ from typing import Any
 from shmcache import states
 from shmcache.callables import imported
 from shmcache.errors import BusyError, SegmentNotFound
+from shmcache.handlers.tombstone import Tombstone
 from shmcache.portable.objects import View
 from shmcache.protocol.selectors.fields import steps_of
 from shmcache.reader.selectors import texts_at
@@ -17,13 +18,16 @@ from shmcache.settings import IndexSpec
 
 Objects = Mapping[str, View]
 
+WINDOW = 65_536
+"""As `ring_slots` of a cache in shared memory."""
+
 
 class PrivateChange:
     """One change of one object."""
 
     __slots__ = ("initial", "key", "new", "old", "unknown")
 
-    def __init__(self, key: str, old: View | None, new: View | None) -> None:
+    def __init__(self, key: str, old: View | Tombstone | None, new: View | None) -> None:
         self.key, self.old, self.new = key, old, new
         self.initial = self.unknown = False
 
@@ -51,6 +55,11 @@ class PrivateTable:
         return self.state == states.SYNCED or (
             self.state != states.ABSENT and self.version is not None
         )
+
+    @property
+    def has_content(self) -> bool:
+        """Whether it shows the whole content of some moment."""
+        return self.synced or self.version is not None
 
     def next(self, objects: Objects | None = None) -> PrivateTable:
         """The same resource in the next state."""
@@ -118,6 +127,8 @@ class PrivateStore:
         self.changed = threading.Condition(threading.RLock())
         self.state = PrivateState(0, {})
         self.listeners: list[Listener] = []
+        self.window = WINDOW
+        """How many changes wait for a slow consumer (WINDOW2)."""
 
     def publish(
         self, tables: Mapping[str, PrivateTable], news: Mapping[str, list[PrivateChange]]

@@ -10,6 +10,7 @@ from typing import Any, Self
 from shmcache.errors import ClosedError
 from shmcache.portable.objects import View, view_of
 from shmcache.portable.store import (
+    WINDOW,
     PrivateChange,
     PrivateStore,
     PrivateTable,
@@ -22,9 +23,10 @@ from shmcache.settings import Resource
 class PrivateWriter:
     """Keeps one cache of this process. A context manager."""
 
-    def __init__(self, name: str, resources: Iterable[Resource | str], **_settings: Any) -> None:
-        """The settings of memory, such as `arena_max`, mean nothing here."""
+    def __init__(self, name: str, resources: Iterable[Resource | str], **settings: Any) -> None:
+        """Of the settings of memory, `ring_slots` bounds the changes that wait for a handler."""
         self._store: PrivateStore = open_store(name)
+        self._store.window = int(settings.get("ring_slots", WINDOW))
         self._batched: dict[str, dict[str, View | None]] | None = None
         self._closed = False
         for one in resources:

@@ -16,6 +16,7 @@ from workers import eventually
 
 import shmcache
 from shmcache import portable, states
+from shmcache.portable.feed import PrivateFeed, PrivateWanted
 from shmcache.settings import Resource
 
 Object = dict[str, Any]
@@ -297,6 +298,142 @@ def test_events_on_asyncio(api: Api, name: str) -> None:
         ("MODIFIED", "prod/a", False),
         ("DELETED", "prod/a", False),
     ] == found
+
+
+class Call(NamedTuple):
+    """Of a handler."""
+
+    kind: str
+    name: str
+    lost: bool
+    """Whether the old state was a Tombstone."""
+    flag: bool
+
+
+class Slow:
+    """A handler that stands still at its first object until it is let go."""
+
+    def __init__(self) -> None:
+        self.reached, self.released = threading.Event(), threading.Event()
+        self.calls: list[Call] = []
+        self.known: dict[str, str] = {}
+        """The objects that it knows, with their versions."""
+
+    def add(self, obj: Any, initial: bool) -> None:
+        self._note("add", None, obj, initial)
+
+    def update(self, old: Any, new: Any) -> None:
+        self._note("update", old, new, False)
+
+    def delete(self, obj: Any, unknown: bool) -> None:
+        self._note("delete", obj, None, unknown)
+
+    def _note(self, kind: str, old: Any, new: Any, flag: bool) -> None:
+        each = (old if new is None else new)["metadata"]["name"]
+        self.calls.append(Call(kind, each, isinstance(old, shmcache.Tombstone), flag))
+        self.known.pop(each, None)
+        if new is not None:
+            self.known[each] = new.metadata.resourceVersion
+        self.reached.set()
+        assert self.released.wait(60)
+
+
+def test_a_slow_handler_lapses_and_receives_the_difference(api: Api, name: str) -> None:
+    """WINDOW2: as in shared memory, it learns what it missed and costs no memory meanwhile."""
+    slow = Slow()
+    with api.writer(name, [PODS], ring_slots=8) as writer, api.attach(name) as cache:
+        writer.replace("pods", [pod(each) for each in "abcd"], "1")
+        handler = cache["pods"].add_handler(slow.add, slow.update, slow.delete)
+        cache.start()
+        assert slow.reached.wait(30)
+        slow.released.set()
+        assert handler.wait_synced(30)
+        slow.released.clear()
+        slow.reached.clear()
+        writer.apply("pods", [pod("e")])
+        assert slow.reached.wait(30)  # the handler has not returned from the call for e
+        for version in range(2, 40):
+            writer.apply("pods", [pod("a", version=version), pod(f"x{version}")])
+            writer.delete("pods", f"prod/x{version}")
+        writer.delete("pods", "prod/b")
+        other = pod("c", version=50)
+        other["metadata"]["uid"] = "another"
+        writer.apply("pods", [other, pod("f")])
+        assert 5 == len(slow.calls)
+        slow.released.set()
+        eventually(lambda: len(slow.calls) >= 10, "events are missing")
+        writer.apply("pods", [pod("z")])
+        eventually(lambda: "z" in slow.known, "the live changes do not go on")
+        assert 1 == handler.lapses
+
+    assert [
+        ("add", "a", False, True),
+        ("add", "b", False, True),
+        ("add", "c", False, True),
+        ("add", "d", False, True),
+        ("add", "e", False, False),
+        ("update", "a", True, False),
+        ("delete", "b", True, True),
+        ("delete", "c", True, True),
+        ("add", "c", False, False),
+        ("add", "f", False, False),
+        ("add", "z", False, False),
+    ] == slow.calls
+    assert "39" == slow.known["a"]
+
+
+def test_the_window_of_a_slow_consumer_is_bounded(name: str) -> None:
+    """WINDOW2: a consumer that takes nothing holds one window at most."""
+    api = APIS["portable"]
+    with (
+        api.writer(name, [PODS], ring_slots=8) as writer,
+        api.attach(name) as cache,
+        PrivateFeed(cache.store, "pods", PrivateWanted(), changes_only=True) as feed,
+    ):
+        for version in range(100):
+            writer.apply("pods", [pod("a", version=version)])
+            assert len(feed._window) <= 8
+        change = feed.take(0)
+
+        assert change is not None
+        assert change.new is not None
+        assert "99" == change.new.metadata.resourceVersion
+        assert feed.take(0) is None
+        assert 1 == feed.lapses
+
+
+def test_a_lapse_during_the_first_content_loses_nothing(api: Api, name: str) -> None:
+    slow = Slow()
+    with api.writer(name, [PODS], ring_slots=8) as writer, api.attach(name) as cache:
+        writer.replace("pods", [pod(each) for each in "bcd"], "1")
+        handler = cache["pods"].add_handler(slow.add, slow.update, slow.delete)
+        cache.start()
+        assert slow.reached.wait(30)
+        for version in range(2, 40):
+            writer.apply("pods", [pod("b", version=version)])
+        writer.apply("pods", [pod("a")])
+        writer.delete("pods", "prod/d")
+        assert not handler.has_synced
+        slow.released.set()
+        assert handler.wait_synced(30)
+    assert {"a": "1", "b": "39", "c": "1"} == slow.known
+
+
+def test_a_handler_that_always_raises_is_logged_now_and_then(
+    api: Api, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """G14: each distinct error once, then at the 10th."""
+
+    def fail(_obj: Any, _initial: bool) -> None:
+        raise ValueError("always")
+
+    with api.writer(name, [PODS]) as writer, api.attach(name) as cache:
+        handler = cache["pods"].add_handler(on_add=fail)
+        cache.start()
+        writer.apply("pods", [pod(f"p{number}") for number in range(30)])
+        eventually(lambda: handler.handled == 30, "calls are missing")
+        assert 30 == handler.errors == handler.counts["ADDED"]
+    assert 1 == caplog.text.count("Traceback")
 
 
 # ---- waits ---------------------------------------------------------------------------------------

@@ -245,7 +245,8 @@ static_assert(sizeof(struct shmc_record_index) == 32, "layout v5");
  *
  *     0 contact_ns | lists | watches | events |
  *    32 bookmarks  | errors | relists | bytes |
- *    64 refused    | repaired | reserved      | 128
+ *    64 refused    | repaired | behind_ns | stored |
+ *    96 storing_ns | stored_1ms | stored_10ms | stored_100ms | 128
  */
 struct shmc_contact {
     shmc_atomic contact_ns; /* monotonic: when the source was last heard; 0 = never. It only rises */
@@ -259,7 +260,12 @@ struct shmc_contact {
     shmc_atomic refused; /* objects that could not be stored */
     shmc_atomic repaired; /* objects that were wrong, and put right; 0 of writers before it */
     shmc_atomic behind_ns; /* monotonic: since when events that exist are not stored; 0 = all are */
-    shmc_atomic reserved[5];
+    /* Events whose way was timed, from their arrival until readers saw them; 0 of writers before it. */
+    shmc_atomic stored;
+    shmc_atomic storing_ns; /* of all of them */
+    shmc_atomic stored_1ms; /* how many of them took no longer */
+    shmc_atomic stored_10ms;
+    shmc_atomic stored_100ms;
 };
 static_assert(sizeof(struct shmc_contact) == 128, "layout v5");
 static_assert(offsetof(struct shmc_contact, bookmarks) == 32, "layout v5");

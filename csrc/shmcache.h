@@ -258,7 +258,7 @@ enum shmc_status shmc_set_reason(struct shmc_writer *writer, uint32_t resource, 
  * exist are not stored (monotonic; 0: unchanged; SHMC_CAUGHT_UP: all are). The rest is added. */
 struct shmc_note {
     uint64_t contact_ns, lists, watches, events, bookmarks, errors, relists, bytes, refused,
-        repaired, behind_ns;
+        repaired, behind_ns, stored, storing_ns, stored_1ms, stored_10ms, stored_100ms;
 };
 /* Visible at once, inside a batch or outside: no generation, and no wake-up. INVALID: no such
  * resource, or a contact in the future. */

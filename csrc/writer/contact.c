@@ -50,6 +50,11 @@ enum shmc_status shmc_note(struct shmc_writer *writer, uint32_t resource,
     add(&contact->bytes, note->bytes);
     add(&contact->refused, note->refused);
     add(&contact->repaired, note->repaired);
+    add(&contact->stored, note->stored);
+    add(&contact->storing_ns, note->storing_ns);
+    add(&contact->stored_1ms, note->stored_1ms);
+    add(&contact->stored_10ms, note->stored_10ms);
+    add(&contact->stored_100ms, note->stored_100ms);
     if (note->behind_ns != 0)
         shmc_store_racy(&contact->behind_ns,
                         note->behind_ns == SHMC_CAUGHT_UP ? 0 : note->behind_ns);
@@ -77,6 +82,11 @@ enum shmc_status shmc_contact_load(const struct shmc_span *span, shmc_offset blo
         .refused = shmc_load_racy(&contact->refused),
         .repaired = shmc_load_racy(&contact->repaired),
         .behind_ns = shmc_load_racy(&contact->behind_ns),
+        .stored = shmc_load_racy(&contact->stored),
+        .storing_ns = shmc_load_racy(&contact->storing_ns),
+        .stored_1ms = shmc_load_racy(&contact->stored_1ms),
+        .stored_10ms = shmc_load_racy(&contact->stored_10ms),
+        .stored_100ms = shmc_load_racy(&contact->stored_100ms),
     };
     return SHMC_OK;
 }

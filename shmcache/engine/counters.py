@@ -31,6 +31,28 @@ class Counters:
     """How often what came did not fit."""
     crashes: int = 0
     """Times that the feed's own thread failed and started again: each is a bug."""
+    stored: int = 0
+    """Objects of a watch whose way was timed, from their arrival until readers saw them."""
+    storing_ns: int = 0
+    stored_1ms: int = 0
+    stored_10ms: int = 0
+    stored_100ms: int = 0
+
+    def time(self, objects: int, seconds: float) -> None:
+        """Adds the way of objects that arrived together."""
+        self.stored += objects
+        self.storing_ns += objects * int(seconds * 1e9)
+        self.stored_1ms += objects * (seconds <= 0.001)
+        self.stored_10ms += objects * (seconds <= 0.01)
+        self.stored_100ms += objects * (seconds <= 0.1)
+
+    def timed(self, objects: int) -> dict[str, int]:
+        """The times of some of the objects alone: those of one batch have the same."""
+        every = self.stored
+        if not every:
+            return {}
+        words = ("stored", "storing_ns", "stored_1ms", "stored_10ms", "stored_100ms")
+        return {word: getattr(self, word) * objects // every for word in words}
 
     def count(self, items: list[Item]) -> bool:
         """Adds a batch of a watch; whether it has nothing but objects and bookmarks."""

@@ -465,6 +465,11 @@ class Engine:
             relists=counters.relists,
             bytes=counters.bytes,
             repaired=counters.repairs,
+            stored=counters.stored,
+            storing_ns=counters.storing_ns,
+            stored_1ms=counters.stored_1ms,
+            stored_10ms=counters.stored_10ms,
+            stored_100ms=counters.stored_100ms,
             refused=counters.refused + kept.newly_refused(self._writer),
             behind_ns=kept.standing.behind_ns or CAUGHT_UP,
         )

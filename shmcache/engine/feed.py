@@ -141,11 +141,18 @@ class SourceFeed:
             try:
                 for action in machine.step(event, self._now):
                     self._carry_out(action)
+                self._time(event)
             except CacheFull as error:
                 self._answer = self._does_not_fit(error)
             self._tell()
             self._claim()
             event = self._next()
+
+    def _time(self, event: Event) -> None:
+        """After everything that came was stored, unless it only waits for the rest of a list."""
+        if isinstance(event, events.Received) and not self.parts.content.staging:
+            objects = sum(1 for item in event.items if item.key)
+            self._counters.time(objects, time.monotonic() - self._now)
 
     def _tell(self) -> None:
         """After everything that came was stored: readers see both together."""

@@ -190,7 +190,9 @@ def share_of(counters: Counters, counts: tuple[int, int], *, first: bool) -> Cou
     its own; refused items are counted once.
     """
     events, size = counts
-    return replace(counters, events=events, bytes=size, refused=counters.refused if first else 0)
+    refused = counters.refused if first else 0
+    times = counters.timed(events)
+    return replace(counters, events=events, bytes=size, refused=refused, **times)
 
 
 def resumed(versions: Iterable[str | None]) -> str | None:

@@ -12,7 +12,7 @@ import time
 
 from shmcache import states
 from shmcache.errors import ShmCacheError
-from shmcache.monitor import observing
+from shmcache.monitor import informers, observing
 from shmcache.monitor.families import Families, Family, escaped, render
 from shmcache.recorder.standing import STATES
 
@@ -45,6 +45,7 @@ class Meter:
         _of_resources(found, observed)
         _of_bytes(found, self._surveyed(), observed)
         _of_workers(found, observed)
+        informers.fill(found, self._cache, observed)
         _of_recorder(found, observed)
         _of_queues(found, observing.queues(self._cache))
         for name, numbers in observing.controllers(self._cache).items():

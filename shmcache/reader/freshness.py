@@ -34,11 +34,14 @@ QUIET_SECONDS = 90.0
 """A bound below it is reached by a healthy resource in which nothing changes."""
 
 
+_STORED = ("stored", "storing_ns", "stored_1ms", "stored_10ms", "stored_100ms")
+
+
 class Status:
     """A resource and its source at one moment. Compare nothing across moments."""
 
-    __slots__ = ("age", "counters", "lag", "objects", "reason", "since", "state", "synced",
-                 "version")  # fmt: skip
+    __slots__ = ("age", "counters", "lag", "objects", "reason", "since", "state", "stored",
+                 "synced", "version")  # fmt: skip
 
     state: str
     """absent, listing, synced, retrying, stale, exceeded or gone."""
@@ -58,6 +61,9 @@ class Status:
     objects: int
     counters: dict[str, int]
     """lists, watches, events, bookmarks, errors, relists, bytes, refused, repaired, in all."""
+    stored: dict[str, int]
+    """The way of events of watches from their arrival until readers saw them: how many were timed,
+    their nanoseconds in all (storing_ns), and how many took at most 1 ms, 10 ms, 100 ms."""
 
     def __init__(self, record: _hot.Record, contact: dict[str, int], *, live: bool) -> None:
         at = contact.pop("contact_ns") or _first_contact(record)
@@ -74,6 +80,7 @@ class Status:
         if self.age is not None:
             self.lag = max(0, now - behind) / 1e9 if behind else 0.0
         self.objects = record["count"]
+        self.stored = {word: contact.pop(word) for word in _STORED}
         self.counters = contact
 
     @property

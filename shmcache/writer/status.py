@@ -34,6 +34,12 @@ class Note(TypedDict, total=False):
     bytes: int
     refused: int
     repaired: int
+    stored: int
+    """Events whose way from their arrival to the readers took `storing_ns` together."""
+    storing_ns: int
+    stored_1ms: int
+    stored_10ms: int
+    stored_100ms: int
 
 
 def set_state(

@@ -63,7 +63,7 @@ def samples(text: str) -> Samples:
     """The page as Prometheus's own parser reads it; each sample once."""
     found: Samples = {}
     for family in text_string_to_metric_families(text):
-        assert family.type in {"counter", "gauge", "summary"}, family
+        assert family.type in {"counter", "gauge", "histogram", "summary"}, family
         assert family.documentation
         for sample in family.samples:
             key = (sample.name, frozenset(sample.labels.items()))
@@ -97,6 +97,27 @@ def test_metrics_of_the_server_have_client_gos_names(cache: shmcache.Cache) -> N
     assert 0 < value(found, "shmcache_resource_bytes", resource="pods", kind="values")
     assert 1 == value(found, "shmcache_up")
     assert 1 == value(found, "shmcache_verified")
+
+
+def test_the_time_to_store_events_has_client_gos_name(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    writer.note(
+        "pods", stored=9, storing_ns=1_500_000_000, stored_1ms=4, stored_10ms=4, stored_100ms=6
+    )
+    writer.note("pods", stored=1, storing_ns=5_000_000, stored_10ms=1, stored_100ms=1)
+    found = samples(metrics.Meter(cache).text())
+
+    name = "informer_processing_latency_seconds"
+    labels = {"name": cache.name, "group": "", "resource": "pods"}
+    shown = {le: value(found, f"{name}_bucket", le=le, **labels) for le in BOUNDS}
+    assert shown == {"0.001": 4, "0.01": 5, "0.1": 7, "+Inf": 10}
+    assert value(found, f"{name}_sum", **labels) == 1.505
+    assert value(found, f"{name}_count", **labels) == 10
+    assert "stored" not in cache["pods"].status.counters
+
+
+BOUNDS = ("0.001", "0.01", "0.1", "+Inf")
 
 
 def test_a_name_with_quotes_and_newlines_stays_one_label() -> None:
@@ -148,6 +169,16 @@ def test_lag_of_a_worker_is_visible_from_any_other_process(
         worker.stdin.flush()
 
     assert 5 == value(behind, "shmcache_worker_lag_deltas", pid=pid)  # taken, but not handled yet
+    for found, waiting in ((behind, 5), (rested, 0)):
+        labels = {"name": cache.name, "group": "", "resource": "pods"}
+        assert waiting == value(found, "informer_queued_items", **labels)
+        labels = {
+            "name": cache.name,
+            "group": "example.com",
+            "version": "v1",
+            "resource": "widgets",
+        }
+        assert value(found, "informer_queued_items", **labels) == 0
     assert 0 == value(rested, "shmcache_worker_lag_deltas", pid=pid)
     assert 5 == value(rested, "shmcache_worker_taken_total", pid=pid)
     assert 0 == value(rested, "shmcache_worker_lapped_total", pid=pid)

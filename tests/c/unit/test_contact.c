@@ -41,6 +41,9 @@ static void test_figures_add_up_and_no_generation_is_published(void)
     note(&core, pods, (struct shmc_note){.contact_ns = 30, .events = 3, .bytes = 10}); /* late */
     note(&core, pods,
          (struct shmc_note){.watches = 1, .bookmarks = 2, .errors = 4, .relists = 5, .refused = 6});
+    for (unsigned i = 0; i < 2; i++)
+        note(&core, pods, (struct shmc_note){.stored = 7, .storing_ns = 90, .stored_1ms = 1,
+                                             .stored_10ms = 3, .stored_100ms = 5});
     note(&core, pods, (struct shmc_note){.behind_ns = 20});
     CHECK_EQUAL(20, contact_of(&core, pods).behind_ns);
     note(&core, pods, (struct shmc_note){.lists = 0}); /* unchanged */
@@ -57,6 +60,11 @@ static void test_figures_add_up_and_no_generation_is_published(void)
     CHECK_EQUAL(5, now.relists);
     CHECK_EQUAL(1010, now.bytes);
     CHECK_EQUAL(6, now.refused);
+    CHECK_EQUAL(14, now.stored);
+    CHECK_EQUAL(180, now.storing_ns);
+    CHECK_EQUAL(2, now.stored_1ms);
+    CHECK_EQUAL(6, now.stored_10ms);
+    CHECK_EQUAL(10, now.stored_100ms);
     CHECK_EQUAL(0, contact_of(&core, nodes).bytes);
     CHECK_EQUAL(generation, core_stats(&core).generation);
     core_check_nothing_leaked(&core);

@@ -102,7 +102,9 @@ def test_the_lag_lasts_from_the_first_unread_event_until_it_has_caught_up(name: 
     source = FakeSource(ManualClock())
     with following(name, source) as pods:
         source.create(pod("a"))
-        eventually(lambda: "prod/a" in pods, "it does not follow")
+        eventually(lambda: pods.status.stored["stored"] == 1, "the way of an event is not timed")
+        assert "prod/a" in pods
+        assert pods.status.stored["storing_ns"] > 0
         assert pods.status.lag == 0.0
 
         source.behind = True

@@ -25,11 +25,12 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from linear import (
+    Monotonic,
     Op,
     ReadState,
     Written,
     check_lists,
-    check_monotonic,
+    check_past,
     check_register,
 )
 
@@ -38,12 +39,14 @@ from shmcache.engine.engine import Engine
 from shmcache.engine.open_source import KubeOpener
 from shmcache.engine.plans import Plan
 from shmcache.engine.rate_limit import Pace
-from shmcache.errors import UnconfirmedError
+from shmcache.errors import PastUnknown, UnconfirmedError
 from shmcache.source.access import ServerAccess
 from shmcache.source.client import ApiConnection
 from shmcache.testing import ApiServer
 
 KEYS = 12
+BACK = 200
+"""Versions that a read of the past goes back at most."""
 DEADLINE = 120.0
 
 
@@ -54,14 +57,18 @@ class Log:
         self.writes: list[Written] = []
         self.gets: list[tuple[str, Op]] = []
         self.lists: list[ReadState] = []
-        self.cached: list[tuple[float, int, str, int]] = []
+        self.past: list[tuple[int, dict[str, str]]] = []
+        self.backward: list[str] = []
+        """Cached reads that showed something older than one before. Each process finds its own, so
+        that a million of them take no memory."""
         self.counts: Counter[str] = Counter()
 
     def add(self, other: Log) -> None:
         self.writes += other.writes
         self.gets += other.gets
         self.lists += other.lists
-        self.cached += other.cached
+        self.past += other.past
+        self.backward += other.backward
         self.counts += other.counts
 
     def wrong(self) -> list[str]:
@@ -77,7 +84,8 @@ class Log:
             for key, ops in by_key.items()
             if (part := check_register(ops))
         ]
-        return found + check_lists(self.writes, self.lists) + check_monotonic(self.cached)
+        found += check_lists(self.writes, self.lists)
+        return found + check_past(self.writes, self.past) + self.backward
 
 
 def write(server: ApiServer, rng: random.Random, until: threading.Event, pause: float) -> Log:
@@ -107,7 +115,7 @@ def read(
     cache: shmcache.Cache, rng: random.Random, client: int, operations: int, seconds: float
 ) -> Log:
     """Reads of every kind; failures are counted."""
-    log, pods = Log(), cache["pods"]
+    log, pods, seen = Log(), cache["pods"], Monotonic(client)
     end = time.monotonic() + seconds
     for _ in range(operations):
         if time.monotonic() > end:
@@ -118,24 +126,33 @@ def read(
             if luck < 0.9:
                 obj = pods.get(key)
                 if obj is not None:
-                    seen = int(obj["metadata"]["resourceVersion"])
-                    log.cached.append((begin, client, key, seen))
+                    seen.saw(begin, key, int(obj["metadata"]["resourceVersion"]))
                 log.counts["cached get"] += 1
+            elif luck < 0.905:
+                version = max(int(pods.version or 0) - rng.randrange(BACK), 0)
+                with cache.at(str(version)) as past:
+                    log.past.append((version, versions_of(past["pods"])))
+                log.counts["at"] += 1
             elif luck < 0.98:
                 obj = pods.get(key, consistent=True, timeout=3)
-                version = None if obj is None else obj["metadata"]["resourceVersion"]
-                log.gets.append((key, Op(begin, time.monotonic(), "read", version, client)))
+                found = None if obj is None else obj["metadata"]["resourceVersion"]
+                log.gets.append((key, Op(begin, time.monotonic(), "read", found, client)))
                 log.counts["consistent get"] += 1
             else:
                 with cache.snapshot(consistent=["pods"], timeout=3) as at:
-                    found = {
-                        key: obj["metadata"]["resourceVersion"] for key, obj in at["pods"].items()
-                    }
-                log.lists.append(ReadState(begin, time.monotonic(), found, client))
+                    shown = versions_of(at["pods"])
+                log.lists.append(ReadState(begin, time.monotonic(), shown, client))
                 log.counts["consistent list"] += 1
         except UnconfirmedError:
             log.counts["unconfirmed"] += 1
+        except PastUnknown:
+            log.counts["unknown past"] += 1
+    log.backward = seen.wrong
     return log
+
+
+def versions_of(pods: Any) -> dict[str, str]:
+    return {key: obj["metadata"]["resourceVersion"] for key, obj in pods.items()}
 
 
 def _reader(name: str, seed: int, client: int, limits: tuple[int, float], out: Any) -> None:
@@ -143,7 +160,7 @@ def _reader(name: str, seed: int, client: int, limits: tuple[int, float], out: A
         log = read(cache, random.Random(seed * 1000 + client), client, *limits)
     out.send(
         json.dumps(
-            [log.gets, log.lists, log.cached, log.counts],
+            [log.gets, log.lists, log.past, log.backward, log.counts],
         )
     )
     out.close()
@@ -151,10 +168,10 @@ def _reader(name: str, seed: int, client: int, limits: tuple[int, float], out: A
 
 def _loaded(text: str) -> Log:
     log = Log()
-    gets, lists, cached, counts = json.loads(text)
+    gets, lists, past, log.backward, counts = json.loads(text)
     log.gets = [(key, Op(*op)) for key, op in gets]
     log.lists = [ReadState(*one) for one in lists]
-    log.cached = [tuple(one) for one in cached]
+    log.past = [(version, found) for version, found in past]
     log.counts = Counter(counts)
     return log
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import random
 import secrets
 import time
@@ -176,7 +177,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--events", type=int, default=10_000)
     parser.add_argument("--together", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=secrets.randbits(32))
+    parser.add_argument(
+        "--seed", type=int, default=int(os.environ.get("SEED") or secrets.randbits(32))
+    )
     options = parser.parse_args()
     logging.disable()  # each loss is an error in the log
     print(f"SEED={options.seed}", flush=True)

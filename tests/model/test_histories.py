@@ -9,11 +9,13 @@ import random
 
 import pytest
 from linear import (
+    Monotonic,
     Op,
     ReadState,
+    ServerLog,
     Written,
     check_lists,
-    check_monotonic,
+    check_past,
     check_register,
     linearizable,
 )
@@ -149,7 +151,40 @@ def test_lists_are_states_of_their_time(
     assert right == (not check_lists(WRITES, [ReadState(call, ret, versions)]))
 
 
+def test_a_log_of_any_length_has_the_states_of_its_writes(rng: random.Random) -> None:
+    writes: list[Written] = []
+    states: list[tuple[int, dict[str, str]]] = [(0, {})]
+    for version in sorted(rng.sample(range(1, 5000), 700)):
+        key, now = rng.choice("abcdef"), dict(states[-1][1])
+        deleted = rng.random() < 0.4
+        writes.append(Written(version, version + rng.random() * 3, key, version, deleted=deleted))
+        now.pop(key, None)
+        states.append((version, now if deleted else now | {key: str(version)}))
+
+    def at(version: int) -> dict[str, str]:
+        return next(state for begin, state in reversed(states) if begin <= version)
+
+    rng.shuffle(writes)
+    log = ServerLog(writes)
+    for _ in range(500):
+        first = rng.randrange(5001)
+        last = first + rng.randrange(60)
+        wanted = [at(first), *(state for begin, state in states if first < begin <= last)]
+        assert [dict(state) for state in log.states(first, last)] == wanted
+        assert log.begun_by(first) == max((w.version for w in writes if w.call <= first), default=0)
+        ended = max((w.version for w in writes if w.ret < first), default=0)
+        assert log.ended_before(first) == ended
+        assert check_past(writes, [(first, at(first))]) == []
+        assert len(check_past(writes, [(first, at(first) | {"x": "1"})])) == 1
+    assert [{}] == [dict(state) for state in ServerLog([]).states(3, 9)]
+
+
 def test_reads_that_go_back_are_found() -> None:
-    good = [(0.0, 1, "a", 1), (1.0, 1, "a", 2), (1.0, 2, "a", 1), (2.0, 1, "b", 1)]
-    assert [] == check_monotonic(good)
-    assert 1 == len(check_monotonic([*good, (3.0, 1, "a", 1)]))
+    one, other = Monotonic(1), Monotonic(2)
+    for at, seen, key, version in (
+        (0.0, one, "a", 1), (1.0, one, "a", 2), (1.0, other, "a", 1), (2.0, one, "b", 1),
+    ):  # fmt: skip
+        seen.saw(at, key, version)
+    assert [] == one.wrong == other.wrong
+    one.saw(3.0, "a", 1)
+    assert 1 == len(one.wrong)

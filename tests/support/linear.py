@@ -12,7 +12,9 @@ nowhere. It remembers (set of operations taken, state), so that no such place is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 Value = str | None
@@ -174,22 +176,91 @@ class Written(NamedTuple):
     deleted: bool = False
 
 
+class ServerLog:
+    """The states of the server: one after each write, in the order of versions.
+
+    A state in the middle costs what a part of the log between two checkpoints costs, so that as
+    many reads as there are writes are checked in a time that is in proportion to both.
+    """
+
+    CHECKPOINT = 64
+
+    def __init__(self, writes: Iterable[Written]) -> None:
+        self.ordered = sorted(writes, key=lambda one: one.version)
+        self._versions = [one.version for one in self.ordered]
+        self._begun = _highest((one.call, one.version) for one in self.ordered)
+        self._ended = _highest((one.ret, one.version) for one in self.ordered)
+        self._kept: list[dict[str, str]] = []
+        state: dict[str, str] = {}
+        for number, one in enumerate(self.ordered):
+            if number % self.CHECKPOINT == 0:
+                self._kept.append(dict(state))
+            _apply(state, one)
+
+    def begun_by(self, moment: float) -> int:
+        """The highest version of the writes that were called by then; 0: none was."""
+        calls, highest = self._begun
+        found = bisect_right(calls, moment)
+        return highest[found - 1] if found else 0
+
+    def ended_before(self, moment: float) -> int:
+        """The highest version of the writes that had returned before; 0: none had."""
+        returns, highest = self._ended
+        found = bisect_left(returns, moment)
+        return highest[found - 1] if found else 0
+
+    def states(self, first: int, last: int) -> Iterator[dict[str, str]]:
+        """The state at the first version, and after each write up to the last; not to be kept."""
+        place = bisect_right(self._versions, first)
+        start = max(min(place // self.CHECKPOINT, len(self._kept) - 1), 0)
+        state = dict(self._kept[start]) if self._kept else {}
+        for one in self.ordered[start * self.CHECKPOINT : place]:
+            _apply(state, one)
+        yield state
+        for one in self.ordered[place : bisect_right(self._versions, last)]:
+            _apply(state, one)
+            yield state
+
+
+def _apply(state: dict[str, str], one: Written) -> None:
+    if one.deleted:
+        state.pop(one.key, None)
+    else:
+        state[one.key] = str(one.version)
+
+
+def _highest(moments: Iterable[tuple[float, int]]) -> tuple[list[float], list[int]]:
+    """The moments in their order, and the highest version up to each."""
+    ordered = sorted(moments)
+    return [at for at, _ in ordered], list(accumulate((one for _, one in ordered), max))
+
+
 def check_lists(writes: Sequence[Written], lists: Iterable[ReadState]) -> list[str]:
     """The faults of the lists: a state that never existed, or was over before the call, or began
     after the return. Versions order all writes, so this needs no search.
     """
-    ordered = sorted(writes, key=lambda one: one.version)
-    wrong: list[str] = []
+    log, wrong = ServerLog(writes), []
     for read in lists:
-        found = _states(ordered, read.versions)
-        if not found:
-            wrong.append(f"no state of the server: {read}")
+        must, may = log.ended_before(read.call), log.begun_by(read.ret)
+        if read.versions in log.states(must, may):
             continue
-        must = max((one.version for one in ordered if one.ret < read.call), default=0)
-        may = max((one.version for one in ordered if one.call <= read.ret), default=0)
-        if not any(begin <= may and end > must for begin, end in found):
+        found = _states(log.ordered, read.versions)
+        if found:
             wrong.append(f"a state of {found}, not of [{must}, {may}]: {read}")
+        else:
+            wrong.append(f"no state of the server: {read}")
     return wrong
+
+
+def check_past(writes: Sequence[Written], past: Iterable[tuple[int, dict[str, str]]]) -> list[str]:
+    """The states at a version that are not those of the log."""
+    log = ServerLog(writes)
+    return [
+        f"at {version}: {found}, not {state}"
+        for version, found in past
+        for state in log.states(version, version)
+        if found != state
+    ]
 
 
 def _states(ordered: Sequence[Written], versions: dict[str, str]) -> list[tuple[int, float]]:
@@ -216,12 +287,18 @@ def _states(ordered: Sequence[Written], versions: dict[str, str]) -> list[tuple[
     return found
 
 
-def check_monotonic(reads: Iterable[tuple[float, int, str, int]]) -> list[str]:
-    """Of (time, client, key, version): what a client read before something older than before."""
-    last: dict[tuple[int, str], int] = {}
-    wrong: list[str] = []
-    for at, client, key, version in sorted(reads):
-        if version < last.get((client, key), 0):
-            wrong.append(f"client {client} saw {key} at {version} after {last[client, key]} ({at})")
-        last[client, key] = max(version, last.get((client, key), 0))
-    return wrong
+class Monotonic:
+    """What one client saw before: a checker that goes along with the reads, and keeps none."""
+
+    def __init__(self, client: int) -> None:
+        self._client = client
+        self._last: dict[str, int] = {}
+        self.wrong: list[str] = []
+
+    def saw(self, at: float, key: str, version: int) -> None:
+        """A read showed this; it is wrong if it is older than one before it."""
+        last = self._last.get(key, 0)
+        if version < last:
+            self.wrong.append(f"client {self._client} saw {key} at {version} after {last} ({at})")
+        else:
+            self._last[key] = version

@@ -92,6 +92,27 @@ def test_a_read_waits_for_the_event_that_is_on_its_way(name: str) -> None:
         assert [4, 4] == [len(read.result()) for read in reads[1:]]
 
 
+def test_a_wait_ends_although_a_worker_has_wiped_the_seat(name: str) -> None:
+    """SHOWN2: the bell is off, and nobody is known to sleep."""
+    with running(name, bookmark_seconds=3600) as run, ThreadPoolExecutor(1) as pool:
+        looked, true = threading.Event(), threading.Event()
+
+        def fact() -> bool:
+            looked.set()
+            return true.is_set()
+
+        shown = run.confirmer.shown
+        waiting = pool.submit(shown.reaches, fact, time.monotonic() + 2 * DEADLINE)
+        assert looked.wait(DEADLINE)
+        place, seat = run.cache.place, shown._cache().seat
+        [file] = [one for one in place.location.names(place.stem) if one.endswith(".seats")]
+        with open(place.location.file(file), "r+b", buffering=0) as seats:
+            seats.seek(4096 + 256 * seat)
+            seats.write(bytes(48))  # semaphore, interest, incarnation, in_use, progress
+        true.set()
+        assert waiting.result(DEADLINE)
+
+
 def test_a_deletion_that_is_on_its_way_is_waited_out(name: str) -> None:
     with running(name) as run, ThreadPoolExecutor(1) as pool:
         with run.deaf():

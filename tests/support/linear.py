@@ -288,7 +288,7 @@ def _states(ordered: Sequence[Written], versions: dict[str, str]) -> list[tuple[
 
 
 class Monotonic:
-    """What one client saw before: a checker that goes along with the reads, and keeps none."""
+    """Checks the reads of one client as they happen, and keeps none but the last of each key."""
 
     def __init__(self, client: int) -> None:
         self._client = client

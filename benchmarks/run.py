@@ -59,6 +59,7 @@ QUESTIONS = {
     "idle": (60, 240),
     "controllers": (4, 90),
     "consistent": (30, 120),
+    "proof": (30, 300),
     "recorder": (20, 300),
     "serve": (5, 60),
     "serve_watch": (5, 90),

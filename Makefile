@@ -232,10 +232,12 @@ models: build ## model views against each version of each client library, in env
 	done
 
 # Programs from PyPI, each in an environment of its own, with the packages that its tests need.
-ADOPTERS := kubespawner skypilot kopf
+ADOPTERS := kubespawner skypilot kopf airflow paasta
 PACKAGES_kubespawner := jupyterhub-kubespawner
 PACKAGES_skypilot := skypilot[kubernetes]
 PACKAGES_kopf := kopf
+PACKAGES_airflow := apache-airflow-providers-cncf-kubernetes pytest-asyncio time-machine
+PACKAGES_paasta := paasta-tools pytest-asyncio hypothesis freezegun
 OURS := pytest cffi posix_ipc h11 orjson urllib3 PyYAML
 
 adopters: $(addprefix adopt-,$(ADOPTERS)) ## adapters with the real programs, and their figures; adopt-kopf for one
@@ -245,7 +247,8 @@ adopt-%: build
 	test -x $$at/bin/python || $(PY) -m venv $$at || exit 1; \
 	$$at/bin/python -m pip install -q $(PACKAGES_$*) $(OURS) \
 	    || { echo "$* cannot be installed: NOT TESTED"; exit 0; }; \
-	PYTHONPATH=. $$at/bin/python -m pytest -q --noconftest -p no:cacheprovider -W ignore \
+	AIRFLOW_HOME=$(CURDIR)/$$at/home PYTHONPATH=.:tests/adopters \
+	    $$at/bin/python -m pytest -q -rs -s --noconftest -p no:cacheprovider -W ignore \
 	    tests/adopters/adopt_$*.py || exit 1; \
 	test ! -f benchmarks/adopters/$*.py || PYTHONPATH=. $$at/bin/python -W ignore -m benchmarks.adopters.$*
 

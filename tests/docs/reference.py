@@ -48,6 +48,7 @@ MODULES = {
     "shmcache.models.plain": ["default", "dumps", "fragment", "raw"],
     "shmcache.integrations.fastapi": ["ViewResponse", "ViewRoute"],
     "shmcache.integrations": ["attached"],
+    "shmcache.integrations.clients": ["CachedApi", "CachedList"],
     "shmcache.integrations.frames": ["total", "ColumnFrame", "GroupBy", "LiveGroups"],
     "shmcache.integrations.gunicorn": ["hooks"],
     "shmcache.integrations.asgi": ["lifespan", "WithCache"],

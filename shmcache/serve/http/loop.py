@@ -3,6 +3,9 @@
 Smaller than asyncio's, and several times as fast for what a server does most: one read, one
 look-up, one write. Coroutines run on it (they wait for a `Pending`), without tasks or
 futures.
+
+LOOP1  No thread writes the descriptor that wakes the loop once close() has closed it: its number
+       may be another file's by then.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import heapq
 import logging
 import os
 import select
+import threading
 import time
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
@@ -99,6 +103,7 @@ class Loop:
         self._soon: collections.deque[Callable[[], object]] = collections.deque()
         self._handed: collections.deque[Callable[[], object]] = collections.deque()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._waking = threading.RLock()  # a signal's handler may run while its thread holds it
         self._running = False
         self.add(self._wake, READ, self._take_handed)
 
@@ -141,8 +146,9 @@ class Loop:
         Where the loop is closed, never.
         """
         self._handed.append(function)
-        if self._wake >= 0:
-            os.eventfd_write(self._wake, 1)
+        with self._waking:  # LOOP1
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
 
     def _take_handed(self, _events: int) -> None:
         try:
@@ -207,9 +213,10 @@ class Loop:
 
     def close(self) -> None:
         """Closes the descriptors that the loop itself opened."""
-        wake, self._wake = self._wake, -1  # its number may soon be another file's
+        with self._waking:  # LOOP1
+            wake, self._wake = self._wake, -1
+            os.close(wake)
         self._epoll.close()
-        os.close(wake)
 
 
 def _nothing() -> None:

@@ -519,6 +519,21 @@ class EtcdAnswers:
         int,
         int,
     ]: ...
+    def read_range(
+        self, message: bytes, /
+    ) -> tuple[
+        int,
+        int,
+        int,
+        int,
+        bool,
+        list[Item | tuple[int, bytes, int, int, int, bytes]],
+        int,
+        int,
+        bytes,
+        bytes,
+        int,
+    ]: ...
 
 @final
 class Pretty:

@@ -17,6 +17,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 
 from shmcache.engine.content import Content
 from shmcache.engine.counters import Counters
@@ -28,6 +30,7 @@ from shmcache.writer.writer import Writer
 logger = logging.getLogger(__name__)
 
 EVEN_SECONDS = 1.0
+_KIND: Callable[[Item], str | None] = attrgetter("kind")
 
 
 class JointContent:
@@ -121,14 +124,14 @@ class JointContent:
         Their order stays: the deltas of a generation are in the order of revisions, too.
         """
         runs: list[tuple[str, list[Item]]] = []
-        for item in items:
-            name = item.kind or ""
-            if not runs or runs[-1][0] != name:
-                runs.append((name, []))
-            if item.api_version == REFUSED:
+        for kind, group in groupby(items, _KIND):
+            name, part = kind or "", list(group)
+            refused = [item for item in part if item.api_version == REFUSED]
+            for item in refused:
                 self._contents[name].refuse(item.key, item.raw.decode())
-            else:
-                runs[-1][1].append(item)
+            if refused:
+                part = [item for item in part if item.api_version != REFUSED]
+            runs.append((name, part))
         for name, part in runs:
             count, size = self._counts[name]
             size += sum([len(item.raw) for item in part])

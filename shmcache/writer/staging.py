@@ -83,7 +83,8 @@ class Staged:
         An object that cannot be stored is refused as by Writer.apply_items().
         """
         handle, declared, count = self._handle, self._declared, 0
-        for chunk in _chunks(items, CHUNK):
+        for start in range(0, len(items), CHUNK):
+            chunk = items[start : start + CHUNK]
             for item in chunk if self.prefix else ():
                 if item.key and not item.key.startswith(self.prefix):
                     raise ValueError(f"{declared.name}: {item.key!r} is not under {self.prefix!r}")

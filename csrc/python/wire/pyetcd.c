@@ -1,5 +1,5 @@
 /*
- * pyetcd.c - EtcdAnswers: an answer of etcd's watch (WatchResponse of rpc.proto), as a tuple.
+ * pyetcd.c - EtcdAnswers: answers of etcd's watch and of ranges (wire/etcd.c), as tuples.
  *
  *   class EtcdAnswers:               # final
  *       def __init__(self, prefixes: list[tuple[bytes, str | None]])
@@ -7,231 +7,38 @@
  *       def read(self, message: bytes) -> tuple[int | str | bytes | list, ...]     # ValueError
  *           # cluster_id, member_id, revision, raft_term, watch_id, created, canceled,
  *           # compact_revision, cancel_reason, fragment, events, last_key, last_revision, last_type
+ *       def read_range(self, message: bytes) -> tuple[int | str | bytes | list, ...] # ValueError
+ *           # cluster_id, member_id, revision, raft_term, more, events, count, size, last_key,
+ *           # newest_key, newest_revision: how many entries, bytes of their values, the key of
+ *           # the last one, and the one with the largest mod_revision
  *
  * An event becomes an Item if its key is UTF-8 under a prefix that has a name, and its value is laid
  * out as Kubernetes' own encoder does it; under another prefix it is left out; any other one is a
- * tuple (type, key, create_revision, mod_revision, version, value) for source/etcd/objects.py.
- *
- * ETCDANSWER1  the text of an Item is what object_text() of source/etcd/values.py makes of the value.
+ * tuple (type, key, create_revision, mod_revision, version, value) for source/etcd/objects.py. An
+ * entry of a range becomes the same; its Item is LISTED.
  */
-#include <string.h>
-
 #include "python/wire/pywire.h"
-
-#define TYPE_DELETE 1u
-#define LETTERS "resourceVersion"
-#define BEFORE_V 9u /* in "resource, with its quote */
+#include "wire/wire.h"
 
 typedef struct {
     PyObject_HEAD
     PyObject *prefixes; /* of tuples (bytes, str | None) */
-    PyObject *added, *modified, *deleted;
+    PyObject *added, *modified, *deleted, *listed;
+    PyObject *version;  /* the version that was made last: a transaction has many events */
+    int64_t revision;   /* its number */
 } pyetcd;
 
-/* ---- protobuf ------------------------------------------------------------------------------ */
-
-struct reader {
-    const uint8_t *at, *end;
-};
-
-struct field {
-    unsigned number, wire;
-    uint64_t value;           /* wire 0 */
-    struct reader inside;     /* wire 2 */
-};
-
-static bool read_varint(struct reader *from, uint64_t *value)
-{
-    *value = 0;
-    for (unsigned shift = 0; shift < 70 && from->at < from->end; shift += 7) {
-        const uint8_t byte = *from->at++;
-        if (shift < 64)
-            *value |= (uint64_t)(byte & 0x7fu) << shift;
-        if (byte < 0x80)
-            return true;
-    }
-    return false;
-}
-
-/* The next field; 0 at the end, -1 for anything but protobuf. */
-static int read_field(struct reader *from, struct field *field)
-{
-    uint64_t tag, length;
-
-    if (from->at == from->end)
-        return 0;
-    if (!read_varint(from, &tag) || tag >> 3 == 0 || tag >> 3 > 0x1fffffffu)
-        return -1;
-    field->number = (unsigned)(tag >> 3);
-    field->wire = (unsigned)(tag & 7u);
-    switch (field->wire) {
-    case 0:
-        return read_varint(from, &field->value) ? 1 : -1;
-    case 1:
-    case 5:
-        length = field->wire == 1 ? 8 : 4;
-        break;
-    case 2:
-        if (!read_varint(from, &length))
-            return -1;
-        break;
-    default:
-        return -1;
-    }
-    if (length > (uint64_t)(from->end - from->at))
-        return -1;
-    field->inside = (struct reader){from->at, from->at + length};
-    from->at += length;
-    return 1;
-}
-
-struct event {
-    uint64_t type;
-    int64_t create, mod, version;
-    struct reader key, value;
-};
-
-struct answer {
-    uint64_t cluster, member, term;
-    int64_t revision, watch, compact;
-    bool created, canceled, fragment;
-    struct reader reason;
-    struct event last;
-};
-
-static int read_header(struct reader from, struct answer *answer)
-{
-    struct field field;
-    int more;
-
-    while ((more = read_field(&from, &field)) > 0) {
-        if (field.wire != 0)
-            continue;
-        if (field.number == 1)
-            answer->cluster = field.value;
-        else if (field.number == 2)
-            answer->member = field.value;
-        else if (field.number == 3)
-            answer->revision = (int64_t)field.value;
-        else if (field.number == 4)
-            answer->term = field.value;
-    }
-    return more;
-}
-
-static int read_kv(struct reader from, struct event *event)
-{
-    struct field field;
-    int more;
-
-    while ((more = read_field(&from, &field)) > 0) {
-        if (field.number == 1 && field.wire == 2)
-            event->key = field.inside;
-        else if (field.number == 5 && field.wire == 2)
-            event->value = field.inside;
-        else if (field.number == 2 && field.wire == 0)
-            event->create = (int64_t)field.value;
-        else if (field.number == 3 && field.wire == 0)
-            event->mod = (int64_t)field.value;
-        else if (field.number == 4 && field.wire == 0)
-            event->version = (int64_t)field.value;
-    }
-    return more;
-}
-
-static int read_event(struct reader from, struct event *event)
-{
-    struct field field;
-    int more;
-
-    *event = (struct event){.key = {from.at, from.at}, .value = {from.at, from.at}};
-    while ((more = read_field(&from, &field)) > 0) {
-        if (field.number == 1 && field.wire == 0)
-            event->type = field.value;
-        else if (field.number == 2 && field.wire == 2 && read_kv(field.inside, event) < 0)
-            return -1;
-    }
-    return more;
-}
-
-/* ---- values: the fast half of source/etcd/values.py ---------------------------------------- */
-
-static const uint8_t *skip_space(const uint8_t *at, const uint8_t *end)
-{
-    while (at < end && (*at == ' ' || (*at >= '\t' && *at <= '\r'))) /* as \s of bytes */
-        at++;
-    return at;
-}
-
-/* Skips space and one byte; NULL if it is another one. */
-static const uint8_t *skip_byte(const uint8_t *at, const uint8_t *end, uint8_t byte)
-{
-    at = skip_space(at, end);
-    return at < end && *at == byte ? at + 1 : NULL;
-}
-
-static bool is_text(const uint8_t *at, size_t length, const char *text)
-{
-    return length == strlen(text) && memcmp(at, text, length) == 0;
-}
-
-/* Where the members of the metadata begin, behind apiVersion and kind; NULL if not so laid out. */
-static const uint8_t *metadata_of(const uint8_t *at, const uint8_t *end)
-{
-    bool api_version = false, kind = false;
-
-    for (at = skip_byte(at, end, '{'); at != NULL; at = skip_byte(at, end, ',')) {
-        at = skip_byte(at, end, '"');
-        const uint8_t *name = at, *close = at == NULL ? NULL : memchr(at, '"', (size_t)(end - at));
-        if (close == NULL || (at = skip_byte(close + 1, end, ':')) == NULL)
-            return NULL;
-        const size_t length = (size_t)(close - name);
-        if (is_text(name, length, "metadata"))
-            return api_version && kind ? skip_byte(at, end, '{') : NULL;
-        if (is_text(name, length, "apiVersion"))
-            api_version = true;
-        else if (is_text(name, length, "kind"))
-            kind = true;
-        else
-            return NULL;
-        at = skip_byte(at, end, '"');
-        close = at == NULL ? NULL : memchr(at, '"', (size_t)(end - at));
-        if (close == NULL || memchr(at, '\\', (size_t)(close - at)) != NULL)
-            return NULL;
-        at = close + 1;
-    }
-    return NULL;
-}
-
-/* Whether a member may be called resourceVersion: written so, or with escaped letters. */
-static bool may_have_version(const uint8_t *bytes, size_t length)
-{
-    const uint8_t *const end = bytes + length;
-    const size_t after = sizeof LETTERS + 1 - BEFORE_V; /* Version" */
-
-    for (const uint8_t *at = bytes; (at = memchr(at, 'V', (size_t)(end - at))) != NULL; at++)
-        if ((size_t)(at - bytes) >= BEFORE_V && (size_t)(end - at) >= after &&
-            memcmp(at - BEFORE_V, "\"" LETTERS "\"", sizeof LETTERS + 1) == 0)
-            return true;
-    for (const uint8_t *at = bytes; (at = memchr(at, '\\', (size_t)(end - at))) != NULL; at++)
-        if (end - at >= 5 && memcmp(at, "\\u00", 4) == 0 && at[4] >= '4' && at[4] <= '7')
-            return true;
-    return false;
-}
-
 /* The object's text with its version; Py_None if it is laid out otherwise. */
-static PyObject *text_of(const struct event *event)
+static PyObject *text_of(const struct shmc_etcd_event *event)
 {
-    const uint8_t *const bytes = event->value.at, *const end = event->value.end;
-    const size_t length = (size_t)(end - bytes);
+    const uint8_t *const bytes = event->value.at;
+    const size_t length = shmc_bytes_length(event->value);
     char more[64];
+    bool empty;
 
-    const uint8_t *const at = metadata_of(bytes, end);
-    if (at == NULL || may_have_version(bytes, length) ||
-        memmem(at, (size_t)(end - at), "\"metadata\"", 10) != NULL) /* perhaps a second one */
+    const uint8_t *const at = shmc_etcd_version_place(event->value, &empty);
+    if (at == NULL)
         return Py_NewRef(Py_None);
-    const uint8_t *const next = skip_space(at, end);
-    const bool empty = next < end && *next == '}';
     const size_t added = (size_t)PyOS_snprintf(more, sizeof more, "\"resourceVersion\":\"%lld\"%s",
                                                (long long)event->mod, empty ? "" : ",");
     PyObject *text = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(length + added));
@@ -247,12 +54,12 @@ static PyObject *text_of(const struct event *event)
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-static PyObject *bytes_of(struct reader piece)
+static PyObject *bytes_of(struct shmc_bytes piece)
 {
-    return PyBytes_FromStringAndSize((const char *)piece.at, (Py_ssize_t)(piece.end - piece.at));
+    return PyBytes_FromStringAndSize((const char *)piece.at, (Py_ssize_t)shmc_bytes_length(piece));
 }
 
-static PyObject *raw_event(const struct event *event)
+static PyObject *raw_event(const struct shmc_etcd_event *event)
 {
     PyObject *key = bytes_of(event->key), *value = bytes_of(event->value), *found = NULL;
 
@@ -265,13 +72,26 @@ static PyObject *raw_event(const struct event *event)
     return found;
 }
 
-/* An Item, or Py_None if it is not a plain one. */
-static PyObject *plain_item(const pyetcd *etcd, const struct event *event, size_t prefix,
-                            PyObject *name)
+/* A new reference to the text of a mod_revision. */
+static PyObject *version_of(pyetcd *etcd, int64_t revision)
+{
+    if (etcd->version == NULL || etcd->revision != revision) {
+        PyObject *made = PyUnicode_FromFormat("%lld", (long long)revision);
+        if (made == NULL)
+            return NULL;
+        Py_XSETREF(etcd->version, made);
+        etcd->revision = revision;
+    }
+    return Py_NewRef(etcd->version);
+}
+
+/* An Item of this type, NULL for that of the event; Py_None if it is not a plain one. */
+static PyObject *plain_item(pyetcd *etcd, const struct shmc_etcd_event *event, PyObject *type,
+                            size_t prefix, PyObject *name)
 {
     const char *const rest = (const char *)event->key.at + prefix;
     const Py_ssize_t length = (const char *)event->key.end - rest;
-    const bool gone = event->type == TYPE_DELETE;
+    const bool gone = type == NULL && event->type == SHMC_ETCD_DELETE;
 
     if (length == 0)
         return Py_NewRef(Py_None);
@@ -284,9 +104,9 @@ static PyObject *plain_item(const pyetcd *etcd, const struct event *event, size_
         Py_DECREF(raw);
         return Py_NewRef(Py_None);
     }
-    PyObject *version = key == NULL ? NULL : PyUnicode_FromFormat("%lld", (long long)event->mod);
-    PyObject *type = gone ? etcd->deleted : event->create == event->mod ? etcd->added
-                                                                         : etcd->modified;
+    PyObject *version = key == NULL ? NULL : version_of(etcd, event->mod);
+    if (type == NULL)
+        type = gone ? etcd->deleted : event->create == event->mod ? etcd->added : etcd->modified;
     PyObject *item = NULL;
     if (version != NULL)
         item = shmc_item_of(type, key, version, name, raw);
@@ -296,9 +116,11 @@ static PyObject *plain_item(const pyetcd *etcd, const struct event *event, size_
     return item;
 }
 
-static int add_event(const pyetcd *etcd, PyObject *events, const struct event *event)
+/* type: of its Item; NULL: by the event. -1 with an exception set. */
+static int add_event(pyetcd *etcd, PyObject *events, const struct shmc_etcd_event *event,
+                     PyObject *type)
 {
-    const size_t length = (size_t)(event->key.end - event->key.at);
+    const size_t length = shmc_bytes_length(event->key);
 
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(etcd->prefixes); i++) {
         PyObject *const pair = PyList_GET_ITEM(etcd->prefixes, i);
@@ -307,7 +129,7 @@ static int add_event(const pyetcd *etcd, PyObject *events, const struct event *e
         if (length < size || memcmp(event->key.at, PyBytes_AS_STRING(prefix), size) != 0)
             continue;
         PyObject *found = name == Py_None ? Py_NewRef(Py_None)
-                                          : plain_item(etcd, event, size, name);
+                                          : plain_item(etcd, event, type, size, name);
         if (found == Py_None) {
             Py_DECREF(found);
             found = raw_event(event);
@@ -317,74 +139,62 @@ static int add_event(const pyetcd *etcd, PyObject *events, const struct event *e
     return 0;
 }
 
-/* -1 with an exception set. */
-static int read_answer(const pyetcd *etcd, struct reader from, struct answer *answer,
-                       PyObject *events)
-{
-    struct field field;
-    struct event event;
-    int more;
+/* ---- answers ------------------------------------------------------------------------------- */
 
-    while ((more = read_field(&from, &field)) > 0) {
-        if (field.wire == 0) {
-            switch (field.number) {
-            case 2:
-                answer->watch = (int64_t)field.value;
-                break;
-            case 3:
-                answer->created = field.value != 0;
-                break;
-            case 4:
-                answer->canceled = field.value != 0;
-                break;
-            case 5:
-                answer->compact = (int64_t)field.value;
-                break;
-            case 7:
-                answer->fragment = field.value != 0;
-                break;
-            default:
-                break;
-            }
-        } else if (field.wire == 2 && field.number == 1) {
-            if (read_header(field.inside, answer) < 0)
-                more = -1;
-        } else if (field.wire == 2 && field.number == 6) {
-            answer->reason = field.inside;
-        } else if (field.wire == 2 && field.number == 11) {
-            if (read_event(field.inside, &event) < 0)
-                more = -1;
-            else if (add_event(etcd, events, &event) < 0)
-                return -1;
-            answer->last = event;
-        }
+static const uint8_t nothing[1];
+
+/* -1 with an exception set. */
+static int bytes_in(PyObject *message, struct shmc_bytes *bytes)
+{
+    if (!PyBytes_Check(message)) {
+        PyErr_Format(PyExc_TypeError, "expected bytes, not %.100s", Py_TYPE(message)->tp_name);
+        return -1;
+    }
+    bytes->at = (const uint8_t *)PyBytes_AS_STRING(message);
+    bytes->end = bytes->at + PyBytes_GET_SIZE(message);
+    return 0;
+}
+
+static int invalid(void)
+{
+    PyErr_SetString(PyExc_ValueError, "an answer of etcd is not valid protobuf");
+    return -1;
+}
+
+/* A list of the events; the last one. NULL with an exception set. */
+static PyObject *events_of(pyetcd *etcd, struct shmc_bytes from, struct shmc_etcd_answer *answer,
+                           struct shmc_etcd_event *last)
+{
+    PyObject *events = PyList_New(0);
+    int more = events == NULL ? -1 : 1;
+
+    while (more > 0) {
+        more = shmc_etcd_watch_next(&from, answer, last);
         if (more < 0)
-            break;
+            invalid();
+        else if (more > 0 && add_event(etcd, events, last, NULL) < 0)
+            more = -1;
     }
     if (more < 0)
-        PyErr_SetString(PyExc_ValueError, "an answer of etcd is not valid protobuf");
-    return more;
+        Py_CLEAR(events);
+    return events;
 }
 
 static PyObject *etcd_read(PyObject *self, PyObject *message)
 {
-    static const uint8_t nothing[1];
-    struct answer answer = {.reason = {nothing, nothing},
-                            .last = {.key = {nothing, nothing}, .value = {nothing, nothing}}};
+    struct shmc_etcd_answer answer = {.reason = {nothing, nothing}};
+    struct shmc_etcd_event last = {.key = {nothing, nothing}, .value = {nothing, nothing}};
+    struct shmc_bytes from;
 
-    if (!PyBytes_Check(message))
-        return PyErr_Format(PyExc_TypeError, "expected bytes, not %.100s",
-                            Py_TYPE(message)->tp_name);
-    const uint8_t *const at = (const uint8_t *)PyBytes_AS_STRING(message);
-    const struct reader from = {at, at + PyBytes_GET_SIZE(message)};
-    PyObject *events = PyList_New(0);
-    if (events == NULL || read_answer((pyetcd *)self, from, &answer, events) < 0) {
-        Py_XDECREF(events);
+    if (bytes_in(message, &from) < 0)
         return NULL;
-    }
+    PyObject *events = events_of((pyetcd *)self, from, &answer, &last);
+    if (events == NULL)
+        return NULL;
     PyObject *reason = PyUnicode_DecodeUTF8((const char *)answer.reason.at,
-                                            answer.reason.end - answer.reason.at, "replace");
-    PyObject *key = reason == NULL ? NULL : bytes_of(answer.last.key);
+                                            (Py_ssize_t)shmc_bytes_length(answer.reason),
+                                            "replace");
+    PyObject *key = reason == NULL ? NULL : bytes_of(last.key);
     PyObject *found = NULL;
     if (key != NULL)
         found = Py_BuildValue("(KKLKLOOLOOOOLK)", (unsigned long long)answer.cluster,
@@ -393,10 +203,70 @@ static PyObject *etcd_read(PyObject *self, PyObject *message)
                               answer.created ? Py_True : Py_False,
                               answer.canceled ? Py_True : Py_False, (long long)answer.compact,
                               reason, answer.fragment ? Py_True : Py_False, events, key,
-                              (long long)answer.last.mod, (unsigned long long)answer.last.type);
+                              (long long)last.mod, (unsigned long long)last.type);
     Py_XDECREF(reason);
     Py_XDECREF(key);
     Py_DECREF(events);
+    return found;
+}
+
+/* A range as a whole. */
+struct range {
+    Py_ssize_t count;
+    size_t size;
+    struct shmc_bytes last, newest;
+    int64_t newest_revision;
+};
+
+static PyObject *entries_of(pyetcd *etcd, struct shmc_bytes from, struct shmc_etcd_answer *answer,
+                            struct range *range)
+{
+    PyObject *events = PyList_New(0);
+    struct shmc_etcd_event event;
+    int more = events == NULL ? -1 : 1;
+
+    while (more > 0) {
+        more = shmc_etcd_range_next(&from, answer, &event);
+        if (more < 0)
+            invalid();
+        if (more <= 0)
+            break;
+        if (add_event(etcd, events, &event, etcd->listed) < 0)
+            more = -1;
+        range->count++;
+        range->size += shmc_bytes_length(event.value);
+        range->last = event.key;
+        if (event.mod > range->newest_revision) {
+            range->newest_revision = event.mod;
+            range->newest = event.key;
+        }
+    }
+    if (more < 0)
+        Py_CLEAR(events);
+    return events;
+}
+
+static PyObject *etcd_read_range(PyObject *self, PyObject *message)
+{
+    struct shmc_etcd_answer answer = {.reason = {nothing, nothing}};
+    struct range range = {.last = {nothing, nothing}, .newest = {nothing, nothing}};
+    struct shmc_bytes from;
+
+    if (bytes_in(message, &from) < 0)
+        return NULL;
+    PyObject *events = entries_of((pyetcd *)self, from, &answer, &range);
+    PyObject *last = events == NULL ? NULL : bytes_of(range.last);
+    PyObject *newest = last == NULL ? NULL : bytes_of(range.newest);
+    PyObject *found = NULL;
+    if (newest != NULL)
+        found = Py_BuildValue("(KKLKOOnnOOL)", (unsigned long long)answer.cluster,
+                              (unsigned long long)answer.member, (long long)answer.revision,
+                              (unsigned long long)answer.term, answer.more ? Py_True : Py_False,
+                              events, range.count, (Py_ssize_t)range.size, last, newest,
+                              (long long)range.newest_revision);
+    Py_XDECREF(events);
+    Py_XDECREF(last);
+    Py_XDECREF(newest);
     return found;
 }
 
@@ -422,6 +292,8 @@ static void etcd_free(PyObject *self)
     Py_XDECREF(etcd->added);
     Py_XDECREF(etcd->modified);
     Py_XDECREF(etcd->deleted);
+    Py_XDECREF(etcd->listed);
+    Py_XDECREF(etcd->version);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -440,21 +312,23 @@ static PyObject *etcd_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     etcd->added = PyUnicode_InternFromString("ADDED");
     etcd->modified = PyUnicode_InternFromString("MODIFIED");
     etcd->deleted = PyUnicode_InternFromString("DELETED");
+    etcd->listed = PyUnicode_InternFromString("LISTED");
     if (etcd->prefixes == NULL || etcd->added == NULL || etcd->modified == NULL ||
-        etcd->deleted == NULL || check_prefixes(etcd->prefixes) < 0)
+        etcd->deleted == NULL || etcd->listed == NULL || check_prefixes(etcd->prefixes) < 0)
         Py_CLEAR(etcd);
     return (PyObject *)etcd;
 }
 
 static PyMethodDef methods[] = {
     {"read", etcd_read, METH_O, PyDoc_STR("An answer of a watch, as a tuple.")},
+    {"read_range", etcd_read_range, METH_O, PyDoc_STR("The answer to a range, as a tuple.")},
     {NULL, NULL, 0, NULL},
 };
 
 PyTypeObject shmc_pyetcd_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "shmcache._hot.EtcdAnswers",
-    .tp_doc = PyDoc_STR("Answers of etcd's watch, their events as items."),
+    .tp_doc = PyDoc_STR("Answers of etcd, their events and entries as items."),
     .tp_basicsize = sizeof(pyetcd),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = etcd_new,

@@ -5,8 +5,8 @@
  *   pyframes.c    Frames: the lines of a watch
  *   pylistscan.c     ItemScanner: the items of a list while it streams
  *   pychunks.c    Chunks: HTTP's chunked framing
- *   pygrpc.c      GrpcMessages: the messages of a gRPC call
- *   pyetcd.c      EtcdAnswers: the events of etcd's watch
+ *   pygrpc.c      GrpcMessages: the messages of a gRPC call (wire/grpc.c)
+ *   pyetcd.c      EtcdAnswers: answers of etcd (wire/etcd.c)
  *   pypretty.c    Pretty: the layout for people
  *   pyapply.c     items into a resource
  *

@@ -6,14 +6,26 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from shmcache._hot import EtcdAnswers
 from shmcache.protocol.items import LISTED, REFUSED, Item
-from shmcache.source.etcd.answers import WatchEvent
+from shmcache.source.etcd import messages
+from shmcache.source.etcd.answers import RangeAnswer, WatchEvent
 from shmcache.source.etcd.keys import EtcdResource
-from shmcache.source.etcd.messages import DELETE
 from shmcache.source.etcd.values import RefusedValue, object_text
 
 logger = logging.getLogger(__name__)
 Matches = Callable[[str, bytes], bool]
+
+
+class Ranges:
+    """Reads the answers to ranges over one prefix, in the place of a class of protobuf."""
+
+    def __init__(self, place: tuple[bytes, str | None]) -> None:
+        self._reader = EtcdAnswers([place])
+
+    def FromString(self, message: bytes) -> RangeAnswer:  # noqa: N802 - as protobuf calls it
+        """ValueError for anything but a RangeResponse."""
+        return RangeAnswer._make(self._reader.read_range(message))
 
 
 class Objects:
@@ -24,19 +36,33 @@ class Objects:
         self._longest = sorted(resources, key=lambda found: -len(found.pattern.prefix))
         self._matches = matches
         self._skipped: set[str] = set()
+        self._ranges = [
+            messages.RANGE._replace(response=Ranges(self._place(each))) for each in resources
+        ]
 
-    def listed(self, number: int, kvs: Iterable[Any]) -> list[Item]:
-        """Of a range over the prefix of one resource."""
+    def range_of(self, number: int) -> messages.Method:
+        """A range over the prefix of one resource, whose answer is a RangeAnswer."""
+        return self._ranges[number]
+
+    def listed(self, number: int, events: Iterable[Any]) -> list[Item]:
+        """Of such a range: items, and what becomes one here."""
         resource = self._resources[number]
-        found = (self._item(LISTED, resource, kv) for kv in kvs)
-        return [item for item in found if item is not None and item.type != "DELETED"]
+        items: list[Item] = []
+        for event in events:
+            if type(event) is Item:
+                items.append(event)
+                continue
+            item = self._item(LISTED, resource, WatchEvent._make(event))
+            if item is not None and item.type != "DELETED":
+                items.append(item)
+        return items
 
     def prefixes(self) -> list[tuple[bytes, str | None]]:
         """Of EtcdAnswers: where it makes the items of plain objects itself."""
-        return [
-            (each.pattern.prefix, each.name if self._is_plain(each) else None)
-            for each in self._longest
-        ]
+        return [self._place(each) for each in self._longest]
+
+    def _place(self, resource: EtcdResource) -> tuple[bytes, str | None]:
+        return resource.pattern.prefix, resource.name if self._is_plain(resource) else None
 
     def _is_plain(self, resource: EtcdResource) -> bool:
         plain = resource.pattern.is_prefix and resource.value == "object"
@@ -55,7 +81,7 @@ class Objects:
         resource = self._resource_of(event.key)
         if resource is None:
             return None
-        if event.type == DELETE:
+        if event.type == messages.DELETE:
             return self._deleted(resource, event)
         created = event.create_revision == event.mod_revision
         return self._item("ADDED" if created else "MODIFIED", resource, event)

@@ -34,7 +34,7 @@ from shmcache.protocol.status import ServerStatus
 from shmcache.protocol.versions import is_version
 from shmcache.source.base import FailureKind, SourceFailed, SourceFailure
 from shmcache.source.etcd import messages
-from shmcache.source.etcd.answers import WatchAnswer
+from shmcache.source.etcd.answers import RangeAnswer, WatchAnswer
 from shmcache.source.etcd.connection import PATIENCE, SMALL_PATIENCE, EtcdConnection
 from shmcache.source.etcd.failures import expired
 from shmcache.source.etcd.fragments import Fragments
@@ -111,7 +111,7 @@ class EtcdSource:
         if not options.continue_token and options.resource_version_match == "Exact":
             revision = int(options.resource_version)
         pattern = self._resources[number].pattern
-        answer = self._range(start or pattern.prefix, pattern.end, revision, options.limit)
+        answer = self._range(number, start or pattern.prefix, revision, options.limit)
         first = not options.continue_token
         if first:
             self.history.listed(answer.header)
@@ -119,25 +119,25 @@ class EtcdSource:
         else:
             self.history.check(answer.header, self.what)
         revision = revision or answer.header.revision
-        for kv in answer.kvs:
-            if self.last is None or kv.mod_revision > self.last[1]:
-                self.last = kv.key, kv.mod_revision
+        if answer.newest_revision > (self.last[1] if self.last else 0):
+            self.last = answer.newest_key, answer.newest_revision
         if answer.more:
-            token = _token(number, revision, answer.kvs[-1].key + b"\0")
+            token = _token(number, revision, answer.last_key + b"\0")
         elif number + 1 < len(self._resources):
             token = _token(number + 1, revision, b"")
         else:
             token = ""
         meta = ListMeta(str(revision), token, None, None, None)
-        yield EtcdPage(self._objects.listed(number, answer.kvs), meta)
+        yield EtcdPage(self._objects.listed(number, answer.events), meta)
 
-    def _range(self, key: bytes, end: bytes, revision: int, limit: int) -> Any:
+    def _range(self, number: int, key: bytes, revision: int, limit: int) -> RangeAnswer:
         """One answer; a shorter one if this one would be larger than a message may be."""
+        method, end = self._objects.range_of(number), self._resources[number].pattern.end
         while True:
             wanted = min(self._limit, limit) if limit else self._limit
             request = messages.RangeRequest(key=key, range_end=end, revision=revision, limit=wanted)
             try:
-                answer = self._call(messages.RANGE, request, self._list_silence)
+                answer: RangeAnswer = self._call(method, request, self._list_silence)
             except SourceFailed as error:
                 if "larger than max" not in str(error):
                     raise
@@ -145,16 +145,15 @@ class EtcdSource:
                     raise garbage(self.what, f"the value after {key!r} is too large") from error
                 self._limit = max(1, wanted // 8)
                 continue
-            if answer.more and not answer.kvs:
+            if answer.more and not answer.entries:
                 raise garbage(self.what, f"a page after {key!r} has no keys, and more are to come")
             self._adapt(answer, wanted)
             return answer
 
-    def _adapt(self, answer: Any, wanted: int) -> None:
+    def _adapt(self, answer: RangeAnswer, wanted: int) -> None:
         """Pages of about PAGE_BYTES; growing slowly, as the next values may be larger."""
-        size = sum(len(kv.value) for kv in answer.kvs)
-        if len(answer.kvs) == wanted:
-            fitting = PAGE_BYTES * wanted // max(size, 1)
+        if answer.entries == wanted:
+            fitting = PAGE_BYTES * wanted // max(answer.size, 1)
             self._limit = max(1, min(PAGE_KEYS, fitting, 2 * wanted))
 
     def probe(self, options: ListOptions) -> str:

@@ -1,4 +1,4 @@
-"""Invariant tested: ETCDANSWER1: an answer of a watch is read as protobuf reads it."""
+"""Invariant tested: ETCDANSWER1: answers of etcd are read as protobuf reads them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from shmcache._hot import EtcdAnswers
 from shmcache.protocol.items import Item
 from shmcache.source.etcd import messages
-from shmcache.source.etcd.answers import WatchAnswer, WatchEvent, revision_of
+from shmcache.source.etcd.answers import RangeAnswer, WatchAnswer, WatchEvent, revision_of
+from shmcache.source.etcd.keys import EtcdResource, KeyPattern
+from shmcache.source.etcd.objects import Objects
 from shmcache.source.etcd.values import RefusedValue, object_text
 
-Answer = messages.WATCH.response
+Answer, Range = messages.WATCH.response, messages.RANGE.response
 PREFIXES: list[tuple[bytes, str | None]] = [
     (b"/r/widgets/special/", None),
     (b"/r/widgets/", "widgets"),
@@ -35,6 +37,10 @@ VALUES = st.lists(WORDS, max_size=14).map(b"".join) | st.just(PLAIN)
 
 def read(message: bytes) -> WatchAnswer:
     return WatchAnswer._make(EtcdAnswers(PREFIXES).read(message))
+
+
+def read_range(message: bytes) -> RangeAnswer:
+    return RangeAnswer._make(EtcdAnswers(PREFIXES[1:2]).read_range(message))
 
 
 def event(key: bytes, value: bytes = PLAIN, **more: Any) -> dict[str, Any]:
@@ -111,6 +117,51 @@ def test_the_layout_of_kubernetes_takes_the_fast_way(value: bytes) -> None:
     assert json.loads(found.raw)["metadata"]["resourceVersion"] == "5"
 
 
+def test_a_range_says_where_it_ends_and_what_changed_last() -> None:
+    kvs = [
+        event(b"/r/widgets/ns/a", mod_revision=8)["kv"],
+        event(b"/r/widgets/ns/b", b"k8s\0", mod_revision=9)["kv"],
+        event(b"/r/widgets/ns/c", b"", mod_revision=9)["kv"],
+        event(b"/r/other", mod_revision=2)["kv"],
+    ]
+    header = {"cluster_id": 2**64 - 1, "member_id": 2**63, "revision": 9, "raft_term": 3}
+    found = read_range(Range(header=header, kvs=kvs, more=True, count=7).SerializeToString())
+
+    assert found[:5] == (2**64 - 1, 2**63, 9, 3, True)
+    [item, *rest] = found.events
+    assert isinstance(item, Item)
+    assert (item.type, item.key, item.version, item.kind) == ("LISTED", "ns/a", "8", "widgets")
+    assert json.loads(item.raw)["metadata"]["resourceVersion"] == "8"
+    assert rest == [
+        (0, b"/r/widgets/ns/b", 3, 9, 2, b"k8s\0"),
+        (0, b"/r/widgets/ns/c", 3, 9, 2, b""),
+    ]
+    assert (found.entries, found.size) == (4, 2 * len(PLAIN) + 4)
+    assert (found.last_key, found.newest_key, found.newest_revision) == (
+        b"/r/other", b"/r/widgets/ns/b", 9,
+    )  # fmt: skip
+    assert found.header.cluster_id == 2**64 - 1
+    assert read_range(b"") == (0, 0, 0, 0, False, [], 0, 0, b"", b"", 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(VALUES, NUMBERS), max_size=4))
+def test_a_list_has_the_items_that_the_slow_way_makes(values: list[tuple[bytes, int]]) -> None:
+    """With selectors every value is read in Python."""
+    resource = EtcdResource("widgets", KeyPattern("/r/widgets/"))
+    kvs = [
+        event(f"/r/widgets/ns/{n}".encode(), value, mod_revision=revision)["kv"]
+        for n, (value, revision) in enumerate(values)
+    ]
+    text = Range(kvs=kvs).SerializeToString()
+    found = []
+    for objects in (Objects([resource]), Objects([resource], lambda *_: True)):
+        answer = objects.range_of(0).response.FromString(text)
+        found.append(objects.listed(0, answer.events))
+    assert found[0] == found[1]
+    assert len(found[0]) == len(values)
+
+
 def test_bytes_that_are_changed_or_cut_are_read_or_refused(rng: random.Random) -> None:
     """Neither a crash nor anything but ValueError."""
     whole = Answer(
@@ -122,6 +173,10 @@ def test_bytes_that_are_changed_or_cut_are_read_or_refused(rng: random.Random) -
         for _ in range(rng.randrange(3)):
             if bent:
                 bent[rng.randrange(len(bent))] = rng.randrange(256)
+        try:
+            read_range(bytes(bent))
+        except ValueError:
+            pass  # the fields of a range have other numbers
         try:
             found = read(bytes(bent))
         except ValueError:
@@ -142,3 +197,5 @@ def test_prefixes_that_are_none_are_refused() -> None:
             EtcdAnswers(wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         EtcdAnswers(PREFIXES).read("text")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        EtcdAnswers(PREFIXES).read_range("text")  # type: ignore[arg-type]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shmcache._hot import EtcdAnswers
@@ -61,7 +63,11 @@ def test_parts_of_a_revision_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_page_without_keys_that_leads_on_is_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
     connection = EtcdConnection(EtcdAccess.of("http://127.0.0.1:1"))
     nothing = messages.RANGE.response(more=True)
-    monkeypatch.setattr(connection, "call", lambda *_, **__: nothing)
+
+    def answered(method: messages.Method, *_: Any, **__: Any) -> Any:
+        return method.response.FromString(nothing.SerializeToString())
+
+    monkeypatch.setattr(connection, "call", answered)
     source = EtcdSource(connection, [EtcdResource("a", KeyPattern("/a/"))])
     with pytest.raises(SourceFailed) as failed, source.page(ListOptions()):
         pass

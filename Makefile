@@ -149,12 +149,13 @@ FUZZ_SECONDS ?= 60
 FUZZ_FLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 FUZZ := build/fuzz
 
-FUZZERS := json data seats queue
+FUZZERS := json data seats queue wire
 FUZZ_OBJECTS := $(patsubst %.c,$(FUZZ)/core/%.o,$(notdir $(CORE))) $(FUZZ)/core_fixture.o
 FUZZ_MAX_json := 16384
 FUZZ_MAX_data := 1024
 FUZZ_MAX_seats := 4096
 FUZZ_MAX_queue := 2048
+FUZZ_MAX_wire := 4096
 FUZZ_DICT_json := -dict=tests/fuzz/json.dict
 
 $(FUZZ)/core/%.o: %.c $(HEADERS)

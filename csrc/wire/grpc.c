@@ -1,7 +1,7 @@
 /*
  * grpc.c - the messages of one gRPC call, from HTTP/2 that arrives in pieces.
  *
- * What arrives whole is read in place; only a frame or message that has not ended is copied.
+ * Whole frames and messages are read in place; only the parts of one that has not ended are copied.
  *
  * GRPC1  nothing that a server sends takes more memory than max_frame and max_message allow; a
  *        longer one, a compressed one, and data of another stream are invalid.

@@ -4,8 +4,8 @@
  *   grpc.c    the messages of one gRPC call, from bytes that arrive in pieces
  *   etcd.c    protobuf: answers of a watch, and of a range; where an object takes its version
  *
- * Nothing here writes to the bytes or reads past their end. Whatever the bytes are, they become
- * messages or an error, in linear time.
+ * Nothing here writes to the bytes or reads past their end. Any bytes become messages or an error, in
+ * linear time.
  */
 #ifndef SHMC_WIRE_H
 #define SHMC_WIRE_H
@@ -81,8 +81,8 @@ int shmc_etcd_watch_next(struct shmc_bytes *rest, struct shmc_etcd_answer *answe
 int shmc_etcd_range_next(struct shmc_bytes *rest, struct shmc_etcd_answer *answer,
                          struct shmc_etcd_event *event);
 
-/* Where the members of an object's metadata begin, if it is laid out as Kubernetes' own encoder
- * does it and has no version yet; else NULL (ETCDANSWER1). *empty: there are none. */
+/* The place where the members of an object's metadata begin, if it is laid out as Kubernetes' own
+ * encoder does it and has no version yet; else NULL (ETCDANSWER1). *empty: it has no members. */
 const uint8_t *shmc_etcd_version_place(struct shmc_bytes value, bool *empty);
 
 #endif

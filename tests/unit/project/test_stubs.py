@@ -416,6 +416,8 @@ def of_parsers() -> Calls:
     yield "EtcdAnswers.__init__", None
     event = b"\x5a\x07\x12\x05\x0a\x03/a/"
     yield "EtcdAnswers.read", _hot.EtcdAnswers([(b"/a/", "a")]).read(event)
+    entry = b"\x12\x05\x0a\x03/a/"
+    yield "EtcdAnswers.read_range", _hot.EtcdAnswers([(b"/a/", "a")]).read_range(entry)
     chunks = _hot.Chunks()
     yield "Chunks.__init__", None
     yield "Chunks.feed", chunks.feed(b"1\r\nx\r\n0\r\n\r\nrest")

@@ -360,7 +360,8 @@ class World:
         self.etcd.start()
         self._write("new", self.rng.randrange(40))
         self.settle()
-        assert following.lists() > lists, "the restored history was listed"
+        # counted when the feed has also opened its watch, after readers see the content
+        until(lambda: following.lists() > lists, "the restored history was listed", SETTLE)
 
     def _stop_all(self) -> None:
         for member in self.etcd.members:

@@ -129,7 +129,7 @@ def read(
                     seen.saw(begin, key, int(obj["metadata"]["resourceVersion"]))
                 log.counts["cached get"] += 1
             elif luck < 0.905:
-                version = max(int(pods.version or 0) - rng.randrange(BACK), 0)
+                version = max(int(pods.version or 1) - rng.randrange(BACK), 1)
                 with cache.at(str(version)) as past:
                     log.past.append((version, versions_of(past["pods"])))
                 log.counts["at"] += 1

@@ -1,7 +1,8 @@
 """The files of a recorder: the few calls that it makes of the system, in one place for tests.
 
 DISK1  A recorder writes in a directory of its own user, or of root, that not everybody may write.
-It opens regular files only, and follows no link.
+It opens regular files only, and follows no link. Into an emptyDir itself (mode 0777) everybody
+could put reels, and could remove ours: a directory inside of it is made for our user alone.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ class Disk:
             )
         if found.st_mode & stat.S_IWOTH:
             raise PermissionError(
-                errno.EACCES, "everybody may write it: chmod o-w, or choose one inside of it", path
+                errno.EACCES,
+                "everybody may write it, as an emptyDir: name a directory inside of it, such as "
+                f"{os.path.join(path, 'flight')}, which is made if it is missing (or chmod o-w)",
+                path,
             )
 
     def create(self, path: str) -> int:

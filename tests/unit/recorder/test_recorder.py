@@ -28,6 +28,7 @@ from shmcache.recorder.disk import reel_numbers, reel_path
 from shmcache.recorder.history import FlightRecord
 from shmcache.recorder.recorder import FlightRecorder
 from shmcache.recorder.reels import HEAD_SIZE
+from shmcache.recorder.shelf import RecorderLimits
 from shmcache.recorder.standing import FULL, RECORDING
 
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 31))
@@ -345,8 +346,14 @@ def test_a_directory_that_others_rule_is_refused_disk1(
     folder = Path(scene.directory)
     folder.mkdir(mode=0o700)
     folder.chmod(0o777)
-    with pytest.raises(PermissionError, match="chmod o-w"):
+    with pytest.raises(PermissionError, match=f"such as {folder}/flight, which is made.*chmod o-w"):
         scene.recorder(**KEEP)
+    inside = FlightRecorder(scene.cache, str(folder / "flight"), RecorderLimits(**KEEP))
+    inside.step()
+    inside.close()
+    assert (folder / "flight").stat().st_mode & 0o777 == 0o700
+    assert not reel_numbers(str(folder))
+    assert reel_numbers(str(folder / "flight"))
     folder.chmod(0o700)
     with monkeypatch.context() as patch:
         if os.geteuid() == 0:

@@ -211,8 +211,10 @@ hostile: build ## `shmcache serve` under slow and greedy clients: an hour; HOSTI
 
 CAMPAIGN ?= --keys 1000000 --seconds 300
 
-etcd-campaign: build ## members of an etcd cluster die and freeze under a cache; SEED=, CAMPAIGN="--seconds 60"
-	$(RUN_CAMPAIGN)/etcd_campaign.py $(CAMPAIGN)
+ETCD_CAMPAIGN ?= --seconds 300 --auth --tls
+
+etcd-campaign: build ## members die and freeze under a cache, certificates rotate; SEED=, ETCD_CAMPAIGN="--seconds 60"
+	$(RUN_CAMPAIGN)/etcd_campaign.py $(ETCD_CAMPAIGN)
 
 queue-campaign: build ## a million keys through a queue whose workers are killed; SEED=, CAMPAIGN="--seconds 60"
 	$(RUN_CAMPAIGN)/queue_campaign.py $(CAMPAIGN)

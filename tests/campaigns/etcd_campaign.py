@@ -5,7 +5,8 @@
 Writers put, delete and move objects between two prefixes; the reflector restarts now and then; a
 reader samples snapshots. At the end the cache must equal etcd by key and revision, and the recorded
 run must keep etcd's watch guarantees (tests/support/etcd_history.py). Then a backup is put back and
-written over, and the cache must equal that. With --auth etcd has users, who change.
+written over, and the cache must equal that. With --auth etcd has users, who change; with --tls
+certificates and their authority are rotated under open connections.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parents[2])]
 
+import trustme
 from etcd_history import Change, Ledger, Sample, problems
 from etcds import GADGETS, PROGRESS, WIDGETS, Following, Users, equals, until, widget
 
@@ -53,6 +55,30 @@ _ALARM = messages.Method(
 )  # fmt: skip
 ACTIVATE, DEACTIVATE, NOSPACE = 1, 2, 1
 PASSWORD = "open sesame"  # noqa: S105 - of the campaign's own etcd
+
+
+class Authority:
+    """The files of certificates, which clients and members share."""
+
+    def __init__(self, folder: str) -> None:
+        self.files = {name: f"{folder}/{name}" for name in ("ca", "cert", "key")}
+        self._current = trustme.CA()
+        self._next = self._current
+        self.rotate()
+
+    def announce(self) -> None:
+        """There will be another authority: both are trusted."""
+        self._next = trustme.CA()
+        pems = self._current.cert_pem.bytes() + self._next.cert_pem.bytes()
+        Path(self.files["ca"]).write_bytes(pems)
+
+    def rotate(self) -> None:
+        """Certificates are the next authority's, which alone is trusted."""
+        self._current = self._next
+        made = self._current.issue_cert("127.0.0.1")
+        self._current.cert_pem.write_to_path(self.files["ca"])
+        made.private_key_pem.write_to_path(self.files["key"])
+        made.cert_chain_pems[0].write_to_path(self.files["cert"])
 
 
 class Author(threading.Thread):
@@ -133,12 +159,15 @@ class World:
     """The cluster, the cache that follows it, and everything that is recorded."""
 
     def __init__(
-        self, name: str, seed: int, members: int, path: str, *, auth: bool = False
+        self, name: str, seed: int, members: int, path: str, *, auth: bool = False, tls: str = ""
     ) -> None:
+        """`tls`: a folder for certificates."""
         self.name = name
         self.seed = seed
         self.rng = random.Random(seed)
-        self.etcd = EtcdServer(members, options=[PROGRESS], path=path)
+        self.authority = Authority(tls) if tls else None
+        files = self.authority.files if self.authority else {}
+        self.etcd = EtcdServer(members, options=[PROGRESS], path=path, tls=files)
         self.user = {"user": "root", "password": PASSWORD} if auth else {}
         self.users = 0
         self.refused = 0
@@ -159,6 +188,8 @@ class World:
     def follow(self) -> None:
         """Begins, or goes on, with a reflector whose relists are noted."""
         user = {f"etcd_{name}": value for name, value in self.user.items()}
+        files = self.authority.files if self.authority else {}
+        user |= {f"etcd_{name}": path for name, path in files.items()}
         following = Following(self.name, self.etcd, PREFIXES, **user)
         if self._position is not None:
             following.cursor = following.cache.follow(start=self._position)
@@ -224,6 +255,8 @@ class World:
                   self.defragment, self.restart_reflector, self.no_space]  # fmt: skip
         if self.user:
             faults.append(self.add_user)
+        if self.authority:
+            faults.append(self.rotate)
         chosen = self.rng.choice(faults)
         self.faults[chosen.__name__] += 1
         chosen()
@@ -282,6 +315,22 @@ class World:
         self.users += 1
         with contextlib.suppress(SourceFailed):
             Users(self.etcd, PASSWORD).add(f"user{self.users}", "root")
+
+    def rotate(self) -> None:
+        """Another authority, as operators do it: both are trusted while members restart."""
+        assert self.authority is not None
+        for step in (self.authority.announce, self.authority.rotate):
+            step()
+            for member in self.etcd.members:
+                self._kill(member)
+                until(self._answers, "an answer", SETTLE)
+
+    def _answers(self) -> bool:
+        try:
+            self.etcd.content(f"{WIDGETS}tokens/")
+        except SourceFailed:
+            return False
+        return True
 
     def restart_reflector(self) -> None:
         """Sometimes over a compaction: then it must list again, by difference."""
@@ -410,14 +459,22 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED") or time.time()))
     parser.add_argument("--members", type=int, default=3)
     parser.add_argument("--auth", action="store_true", help="etcd has users")
+    parser.add_argument("--tls", action="store_true", help="certificates, which are rotated")
     parser.add_argument("--etcd", default=programs()[0], help="the etcd program")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        world = World(folder, options.seed, options.members, options.etcd, auth=options.auth)
+        tls = f"{folder}.certificates" if options.tls else ""
+        if tls:
+            os.mkdir(tls, 0o700)
+        world = World(
+            folder, options.seed, options.members, options.etcd, auth=options.auth, tls=tls
+        )
         try:
             found = world.run(options.seconds)
         finally:
             world.close()
+            if tls:
+                shutil.rmtree(tls)
     kinds = Counter(problem.partition(":")[0] for problem in found)
     print(json.dumps({"seed": options.seed, "problems": found[:20], "count": kinds}))
     return 1 if found else 0

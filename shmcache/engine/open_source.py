@@ -69,6 +69,11 @@ class KubeOpener:
         return self._server.access().url
 
     @property
+    def upstreams(self) -> Upstreams | None:
+        """The several servers, if there are."""
+        return self._server if isinstance(self._server, Upstreams) else None
+
+    @property
     def several(self) -> bool:
         """Whether there is another server for one that fails."""
         return isinstance(self._server, Upstreams)

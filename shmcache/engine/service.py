@@ -40,6 +40,8 @@ from shmcache.engine.config import Configuration
 from shmcache.engine.config.checks import check_functions
 from shmcache.engine.config.keys import KUBE, ConfigurationError
 from shmcache.engine.engine import Engine
+from shmcache.engine.following import PATIENCE_SHARE, Following
+from shmcache.engine.names import PREFIX, ServiceName, plain
 from shmcache.engine.notify import notify
 from shmcache.engine.open_etcd import EtcdOpener
 from shmcache.engine.open_source import (
@@ -156,6 +158,7 @@ def _serve(configuration: Configuration, signals: Signals) -> int:
         )
         ending.engine = engine
         _start_recorder(configuration, writer, stack)
+        _follow_holders(configuration, opener, stack)
         engine.start()
         stack.callback(_drain, engine)
         if configuration.ui:
@@ -221,6 +224,17 @@ def _start_recorder(configuration: Configuration, writer: Writer, stack: ExitSta
     )
     child.start()
     stack.callback(child.stop)
+
+
+def _follow_holders(configuration: Configuration, opener: Opener, stack: ExitStack) -> None:
+    """From now on, with --lease; a Lease that is ours is released after the feeds have ended."""
+    if not configuration.lease:
+        return
+    assert isinstance(opener, KubeOpener)
+    assert opener.upstreams is not None
+    following = Following(configuration, reach(configuration)[-1], opener.upstreams)
+    stack.callback(following.stop)
+    following.start()
 
 
 def _serve_metrics(configuration: Configuration, stack: ExitStack) -> None:
@@ -316,7 +330,12 @@ def make_opener(configuration: Configuration, stack: ExitStack) -> Opener:
     if configuration.etcd:
         return _open_etcd(configuration, stack)
     servers = reach(configuration)
-    at = servers[0] if len(servers) == 1 else Upstreams(servers)
+    names = _names(configuration)
+    at: ApiConnection | Upstreams = servers[0]
+    if len(servers) > 1 or names or configuration.lease:
+        patience = PATIENCE_SHARE * configuration.lease_duration if configuration.lease else None
+        at = Upstreams(servers, names=names, patience=patience)
+        at.resolve()
     kube = KubeOpener(at, list_silence=configuration.timing.list_silence)
     stack.callback(kube.close)
     opener: Opener = kube
@@ -354,16 +373,26 @@ def _open_etcd(configuration: Configuration, stack: ExitStack) -> EtcdOpener:
 
 def reach(configuration: Configuration) -> list[ApiConnection]:
     """The servers of the configuration, whose access has been read. Nothing is asked yet."""
-    patience = CONNECT_TIMEOUT if len(configuration.server) < 2 else SWITCH_TIMEOUT
     found = []
     for url in configuration.server or (KUBE,):
-        server = open_server(_settings_of(configuration, url, patience))
+        server = open_server(_settings_of(configuration, plain(url)))
         server.access()
         found.append(server)
     return found
 
 
-def _settings_of(configuration: Configuration, url: str, patience: float) -> ServerSettings:
+def _names(configuration: Configuration) -> dict[int, ServiceName]:
+    """The servers that stand for all addresses of a name, by their place."""
+    return {
+        place: ServiceName(_settings_of(configuration, plain(url)))
+        for place, url in enumerate(configuration.server)
+        if url.startswith(PREFIX)
+    }
+
+
+def _settings_of(configuration: Configuration, url: str) -> ServerSettings:
+    several = len(configuration.server) > 1 or configuration.lease
+    patience = SWITCH_TIMEOUT if several else CONNECT_TIMEOUT
     if url == KUBE:
         return ServerSettings(
             kubeconfig=configuration.kubeconfig or None,

@@ -9,6 +9,8 @@ that is open is accepted when something came, or when it lasted.
 SWITCH2  an upstream that does not have the resource, or may not show it, is passed over for
 this resource alone, for UNFIT_SECONDS.
 SWITCH3  a watch that leaves for a better upstream ends cleanly, not as a failure.
+SWITCH4  while there is no holder that answers (SERVERS7), a request waits for one, and fails so
+that the next one follows at once: neither time nor attempts add up until there is one.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from shmcache.protocol.status import ServerStatus
 from shmcache.protocol.versions import compare, is_version
 from shmcache.reflector.retrying import cause_of
 from shmcache.source.base import FailureKind, ListStream, SourceFailed, SourceFailure
+from shmcache.source.failures import cancelled
 
 if TYPE_CHECKING:
     from shmcache.source.discovery import ApiResource
@@ -165,6 +168,7 @@ class SwitchingSource:
             sources = list(self._sources.values())
         for source in sources:
             source.cancel()
+        self._upstreams.stir()
 
     def close(self) -> None:
         """See KubeSource."""
@@ -204,17 +208,26 @@ class SwitchingSource:
             raise SourceFailed(self._judged(upstream, failed.failure)) from failed
 
     def _turn(self) -> Candidate:
-        without = self._refused | self.unfit()
+        without, at = self._refused | self.unfit(), self.upstream
         if self._direct:
             without |= {one for one in self._upstreams.all if one.is_relay}
-        at = self.upstream
-        chosen = self._upstreams.choose(without)
-        if not self._upstreams.is_usable(at, without):
+        elif not self._upstreams.wait(without, lambda: self._cancelled):
+            raise self._waited()  # SWITCH4
+        chosen = self._upstreams.choose(without, direct=self._direct)
+        if not self._upstreams.is_usable(at, without, direct=self._direct):
             return chosen
         return chosen if chosen.number < at.number and chosen.well >= WELL else at
 
+    def _waited(self) -> SourceFailed:
+        if self._cancelled:
+            return cancelled(self.label)
+        text = "no holder of the Lease answers yet"
+        return SourceFailed(SourceFailure(FailureKind.ELSEWHERE, text, at_once=True))
+
     def _source_at(self, upstream: Candidate) -> KubeSource:
         with self._lock:
+            for gone in self._sources.keys() - {*self._upstreams.all, upstream}:
+                self._sources.pop(gone).close()
             source = self._sources.get(upstream)
             if source is None:
                 source = self._sources[upstream] = self._make(upstream)
@@ -254,7 +267,9 @@ class SwitchingSource:
             self._upstreams.failed(upstream)
         else:
             return failure
-        if self._upstreams.is_another(upstream, self._refused | self.unfit()):
+        without = self._refused | self.unfit()
+        comes = upstream not in without and self._upstreams.waits_for_holders  # SWITCH4
+        if comes or self._upstreams.is_another(upstream, without):
             kind = failure.kind if status is None else FailureKind.ELSEWHERE
             return SourceFailure(kind, failure.message, at_once=True)
         self._refused.clear()

@@ -16,6 +16,11 @@ that fails, and goes home when an earlier one has been well for a while.
         has to find out by itself.
     SERVERS6  looks include the one in use: sources leave a stopped process, or a partition, within
         seconds; a silent watch alone would take a minute and a half.
+    SERVERS7  with Leases, the servers of the configuration are for the holders: other machines
+        follow those, and wait while none of them answers. They do not wait for ever: after
+        a while without any, and where all holders refuse a request, they ask the servers, too.
+    SERVERS8  one place in the order may have several upstreams, which come and go: the addresses
+        of a name, the holders of Leases. Nobody goes home from one to another of them.
 """
 
 from __future__ import annotations
@@ -35,6 +40,7 @@ from shmcache.source.base import SourceFailed
 from shmcache.source.client import ApiConnection, Client
 
 if TYPE_CHECKING:
+    from shmcache.engine.names import ServiceName
     from shmcache.engine.switching import SwitchingSource
 
 _log = logging.getLogger(__name__)
@@ -47,6 +53,14 @@ HEARD_SECONDS = 90.0
 SCOUT_SECONDS = 5.0
 """Between two looks at the upstreams, and up to half as much more by chance."""
 SCOUT_SILENCE = 5.0
+SCOUT_PAUSE = 0.5
+"""Between two looks at least: failures begin one."""
+RESOLVE_SECONDS = 30.0
+"""Between two questions for the addresses of a name, while they answer."""
+TURN_SECONDS = 5.0
+"""A request waits so long at once for a holder (SERVERS7)."""
+HOLDERS = -1
+"""The place of the holders of Leases, before all others."""
 WELL = 2
 """So many looks in a row that an earlier upstream must be well before a source goes home."""
 PAUSES = BackoffSettings(initial=0.5, cap=15.0, jitter=0.5, reset_after=60.0)
@@ -58,7 +72,7 @@ class Candidate:
 
     def __init__(self, number: int, server: ApiConnection, rng: random.Random) -> None:
         self.number = number
-        """Its place in the order of preference."""
+        """Its place in the order of preference (SERVERS8)."""
         self.server = server
         self.name = label_of(server.access().url)
         self.is_relay = False
@@ -90,22 +104,34 @@ class Upstreams:
         self,
         servers: Sequence[ApiConnection],
         *,
+        names: Mapping[int, ServiceName] | None = None,
+        patience: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
+        """`names`: the servers that stand for all addresses of a name, by their place.
+
+        `patience`: there are Leases (SERVERS7); seconds until the servers are asked without.
+        """
         self._clock = clock
         self._rng = rng or random.Random()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self.all = [Candidate(n, server, self._rng) for n, server in enumerate(servers)]
+        """In the order of preference."""
+        self.origin = " ".join(sorted({one.server.access().url for one in self.all}))
+        """The same for each order of the same servers: a cache stays valid."""
+        self._names = dict(names or {})
+        self._resolved = -RESOLVE_SECONDS
+        self._patience = patience
+        self._leads = False
+        self._alone_from = self._clock() + (patience or 0.0)
         self._sources: weakref.WeakSet[SwitchingSource] = weakref.WeakSet()
         self._relays_from = 0.0
-        self._stop = threading.Event()
+        self._stop = self._look_soon = False
         self._thread: threading.Thread | None = None
-
-    @property
-    def origin(self) -> str:
-        """The same for each order of the same servers: a cache stays valid."""
-        return " ".join(sorted({upstream.server.access().url for upstream in self.all}))
+        self.holder_failed: Callable[[], object] = _nothing
+        """Called when a holder does not answer."""
 
     def now(self) -> float:
         """The time by which it counts."""
@@ -113,26 +139,29 @@ class Upstreams:
 
     # ---- choices -------------------------------------------------------------------------------
 
-    def choose(self, without: Collection[Candidate] = ()) -> Candidate:
-        """The upstream to ask next (SERVERS1)."""
+    def choose(self, without: Collection[Candidate] = (), *, direct: bool = False) -> Candidate:
+        """The upstream to ask next (SERVERS1). `direct`: not through holders."""
         with self._lock:
-            usable = self._usable(without)
+            usable = self._usable(without, direct=direct)
             if usable:
                 return usable[0]
             left = [one for one in self.all if one not in without] or self.all
-            return min(left, key=lambda one: (one.failed_until, one.number))
+            open_now = [one for one in left if not self._is_withheld(one, without)]
+            return min(open_now or left, key=lambda one: (one.failed_until, one.number))
 
-    def is_usable(self, upstream: Candidate, without: Collection[Candidate] = ()) -> bool:
+    def is_usable(
+        self, upstream: Candidate, without: Collection[Candidate] = (), *, direct: bool = False
+    ) -> bool:
         """Whether this one may be asked."""
         with self._lock:
-            return upstream in self._usable(without)
+            return upstream in self._usable(without, direct=direct)
 
     def is_another(self, than: Candidate, without: Collection[Candidate] = ()) -> bool:
         """Whether another one is usable now."""
         with self._lock:
             return any(one is not than for one in self._usable(without))
 
-    def _usable(self, without: Collection[Candidate]) -> list[Candidate]:
+    def _usable(self, without: Collection[Candidate], *, direct: bool = False) -> list[Candidate]:
         now = self._clock()
         found = [
             one
@@ -140,9 +169,71 @@ class Upstreams:
             if one not in without
             and one.failed_until <= now
             and not (one.is_relay and now < self._relays_from)
+            and (direct or not self._is_withheld(one, without))
         ]
         lags = [one.lag for one in found]
         return [one for one in found if one.lag <= min(lags) + LAG_SECONDS]  # SERVERS4
+
+    # ---- holders -------------------------------------------------------------------------------
+
+    def _is_withheld(self, one: Candidate, without: Collection[Candidate]) -> bool:
+        """SERVERS7."""
+        if one.number == HOLDERS or not self.waits_for_holders:
+            return False
+        holders = self._at(HOLDERS)
+        return not holders or any(holder not in without for holder in holders)
+
+    @property
+    def waits_for_holders(self) -> bool:
+        """Whether the servers are for others now (SERVERS7)."""
+        now = self._clock()
+        apart = self._patience is None or self._leads
+        return not apart and self._relays_from <= now < self._alone_from
+
+    def _at(self, number: int) -> list[Candidate]:
+        return [one for one in self.all if one.number == number]
+
+    def wait(self, without: Collection[Candidate], cancelled: Callable[[], bool]) -> bool:
+        """Waits for an upstream that may be asked, with Leases; whether there is one."""
+        end = time.monotonic() + TURN_SECONDS
+        with self._changed:
+            while self.waits_for_holders and not self._usable(without):
+                left = end - time.monotonic()
+                if left <= 0 or cancelled() or self._stop:
+                    return False
+                self._changed.wait(min(left, SCOUT_PAUSE))
+        return True
+
+    def stir(self) -> None:
+        """All that wait look at the upstreams once more."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def stand(self, servers: Sequence[ApiConnection], *, leads: bool) -> None:
+        """The Leases name these holders; `leads`: and us. Sources go where they belong."""
+        with self._changed:
+            self._leads = leads
+            if self._patience is not None:
+                self._alone_from = self._clock() + self._patience
+            self._replace(HOLDERS, servers)
+            self._changed.notify_all()
+            there, sources = set(self.all), list(self._sources)
+        for source in sources:
+            if source.upstream not in there:
+                source.leave()
+
+    def _replace(self, number: int, servers: Sequence[ApiConnection]) -> None:
+        """Other upstreams at one place; those that stay keep what is known of them."""
+        known = {one.server.access().url: one for one in self._at(number)}
+        at = []
+        for server in servers:
+            one = known.get(server.access().url) or Candidate(number, server, self._rng)
+            one.is_relay = one.is_relay or number == HOLDERS
+            at.append(one)
+        if set(at) != set(known.values()):
+            self._rng.shuffle(at)  # each machine has its own first one
+            rest = [one for one in self.all if one.number != number]
+            self.all = sorted([*at, *rest], key=lambda one: one.number)
 
     # ---- results of requests -------------------------------------------------------------------
 
@@ -150,11 +241,20 @@ class Upstreams:
         """A request failed as requests to a server do that does not work."""
         with self._lock:
             upstream.fail(self._clock())
+            self._look_soon = self._look_soon or upstream.number in self._names
+            self._changed.notify_all()
+        if upstream.number == HOLDERS:
+            self.holder_failed()
 
     def answered(self, upstream: Candidate, headers: Mapping[str, str]) -> None:
         """An answer came."""
         with self._lock:
-            upstream.answer(headers)
+            self._hear(upstream, headers)
+
+    def _hear(self, upstream: Candidate, headers: Mapping[str, str]) -> None:
+        upstream.answer(headers)
+        if upstream.number == HOLDERS and self._patience is not None:
+            self._alone_from = self._clock() + self._patience
 
     def rewound(self) -> None:
         """A server has stated that its history was cut (SERVERS5)."""
@@ -167,7 +267,8 @@ class Upstreams:
         """A source that may go home; the looks begin with the first one."""
         with self._lock:
             self._sources.add(source)
-            if self._thread is None and len(self.all) > 1:
+            several = len(self.all) > 1 or self._names or self._patience is not None
+            if self._thread is None and several:
                 self._thread = threading.Thread(
                     target=self._scout, name="shmcache-upstreams", daemon=True
                 )
@@ -175,30 +276,66 @@ class Upstreams:
 
     def close(self) -> None:
         """Ends the looks."""
-        self._stop.set()
+        with self._changed:
+            self._stop = True
+            self._changed.notify_all()
         thread = self._thread
         if thread is not None:
             thread.join(2 * SCOUT_SILENCE)
 
     def _scout(self) -> None:
-        clients = {one: Client(one.server) for one in self.all}
+        clients: dict[Candidate, Client] = {}
         try:
-            while not self._stop.wait(SCOUT_SECONDS * (1 + 0.5 * self._rng.random())):
+            while self._rests():
+                self.resolve()
                 with self._lock:
-                    sources = list(self._sources)
+                    sources, there = list(self._sources), list(self.all)
+                for gone in clients.keys() - there:
+                    clients.pop(gone).close()
+                for one in there:
+                    clients.setdefault(one, Client(one.server))
                 self.look(sources, clients)
         finally:
             for client in clients.values():
                 client.close()
 
+    def _rests(self) -> bool:
+        """Until the next look; False at the end."""
+        begin = time.monotonic()
+        end = begin + SCOUT_SECONDS * (1 + 0.5 * self._rng.random())
+        with self._changed:
+            while not self._stop and (now := time.monotonic()) < end:
+                if self._look_soon:
+                    end = min(end, begin + SCOUT_PAUSE)
+                self._changed.wait(max(end - now, 0.001))
+            self._look_soon = False
+            return not self._stop
+
+    def resolve(self) -> None:
+        """Asks for the addresses of names, if one of them failed, or after a while (SERVERS8)."""
+        now = self._clock()
+        with self._lock:
+            failed = any(one.failed_until > now for one in self.all if one.number in self._names)
+            due = failed or now >= self._resolved + RESOLVE_SECONDS
+        if not due:
+            return
+        self._resolved = now
+        for number, name in self._names.items():
+            found = name.connections()
+            if found:  # else those of before: a resolver that fails proves nothing
+                with self._changed:
+                    self._replace(number, found)
+                    self._changed.notify_all()
+
     def look(
         self, sources: Collection[SwitchingSource], clients: Mapping[Candidate, Client]
     ) -> None:
         """Asks the upstreams up to the last one in use, and sends sources home."""
-        last = max((source.upstream.number for source in sources), default=-1)
-        for one in self.all[: last + 1]:
-            if not self._stop.is_set():
-                self._ask(one, clients[one])
+        used = {source.upstream for source in sources}
+        last = max((one.number for one in used), default=HOLDERS - 1)
+        for one, client in clients.items():
+            if (one.number < last or one in used) and not self._stop:
+                self._ask(one, client)
         for source in sources:
             better = self.choose(source.unfit())
             at = source.upstream
@@ -215,12 +352,17 @@ class Upstreams:
         except SourceFailed:
             self.failed(upstream)
             return
+        if code >= 500:
+            self.failed(upstream)
+            return
         with self._lock:
-            if code >= 500:
-                upstream.fail(self._clock())
-            else:
-                upstream.well += 1
-                upstream.answer(client.answered)
+            upstream.well += 1
+            self._hear(upstream, client.answered)
+            self._changed.notify_all()
+
+
+def _nothing() -> None:
+    return None
 
 
 def label_of(url: str) -> str:

@@ -184,6 +184,18 @@ class Election:
             return (yield from self._take())
         return False
 
+    def look(self) -> Requests:
+        """Reads the record, and tries to acquire nothing; whether it was read."""
+        reply = yield LeaseRequest(Verb.READ)
+        if reply.kind is ReplyKind.MISSING:
+            self._see({})
+            return True
+        if reply.kind is not ReplyKind.DONE or reply.body is None:
+            return self._failed(reply)
+        self._see(reply.body)
+        self.failure = ""
+        return True
+
     @property
     def _ours(self) -> bool:
         return self._record.holder == self.identity
@@ -276,9 +288,10 @@ class Election:
         while True:
             yield from self.attempt()
             self.lapse()
-            yield Rest(self._rest())
+            yield Rest(self.rest())
 
-    def _rest(self) -> float:
+    def rest(self) -> float:
+        """Seconds until the next attempt is due."""
         now, period = self._clock(), self.settings.retry_period
         asked, self._retry_after = min(self._retry_after, RETRY_AFTER_CAP), 0.0  # ELECT7
         if self._leading:

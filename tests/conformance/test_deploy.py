@@ -126,7 +126,8 @@ def test_the_unit_does_not_restart_after_a_configuration_error() -> None:
 @pytest.fixture(scope="module")
 def relays() -> dict[str, Any]:
     yaml = pytest.importorskip("yaml", reason="needs PyYAML: pip install pyyaml")
-    found = yaml.safe_load_all((DEPLOY / "relays.yaml").read_text())
+    texts = [(DEPLOY / name).read_text() for name in ("relays.yaml", "relays-lease.yaml")]
+    found = yaml.safe_load_all("---\n".join(texts))
     return {f"{each['kind']}/{each['metadata']['name']}": each for each in found}
 
 

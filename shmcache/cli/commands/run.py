@@ -23,6 +23,10 @@ _TOP = {
     "server_cert": "server_cert",
     "server_key": "server_key",
     "server_token_file": "server_token_file",
+    "lease": "lease",
+    "lease_holders": "lease_holders",
+    "lease_duration": "lease_duration",
+    "advertise": "advertise",
     "kubeconfig": "kubeconfig",
     "context": "context",
     "namespace": "namespaces",
@@ -169,19 +173,38 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         "--server",
         metavar="URL",
         action="append",
-        help="API server or relay; `kube`: that of the kubeconfig (the default). May be repeated: "
-        "the next one takes over when one fails",
+        help="API server or relay; `kube`: that of the kubeconfig (the default); `dns+URL`: all "
+        "addresses of its host. May be repeated: the next one takes over when one fails",
     )
     group.add_argument("--server-ca", metavar="FILE", help="certificates to check servers with")
     group.add_argument("--server-cert", metavar="FILE", help="client certificate for servers")
     group.add_argument("--server-key", metavar="FILE", help="key of the client certificate")
     group.add_argument("--server-token-file", metavar="FILE", help="file with a token for servers")
+    _add_lease(group)
     group.add_argument(
         "--requests-per-second", metavar="N", help="limit on new lists and watches (default: 20)"
     )
     group.add_argument("--replay", metavar="FILE", help="read a recording instead of a server")
     group.add_argument(
         "--record", metavar="FILE", help="record every answer of the server in a new file"
+    )
+
+
+def _add_lease(group: Any) -> None:
+    group.add_argument(
+        "--lease",
+        metavar="NAME",
+        help="Lease of the relays of several machines: its holder watches the servers, the others "
+        "follow the holder. NAMESPACE/NAME in another namespace",
+    )
+    group.add_argument("--lease-holders", metavar="N", help="so many holders (default: 1)")
+    group.add_argument(
+        "--lease-duration",
+        metavar="DURATION",
+        help="another machine takes a Lease that was not renewed for this long (default: 15s)",
+    )
+    group.add_argument(
+        "--advertise", metavar="URL", help="where other machines follow this relay, with --lease"
     )
 
 

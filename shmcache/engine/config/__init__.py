@@ -43,6 +43,10 @@ class Configuration:
     server_cert: str = ""
     server_key: str = ""
     server_token_file: str = ""
+    lease: str = ""
+    lease_holders: int = 1
+    lease_duration: float = 15.0
+    advertise: str = ""
     kubeconfig: str = ""
     context: str = ""
     contexts: tuple[str, ...] = ()

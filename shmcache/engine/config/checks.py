@@ -10,8 +10,10 @@ import os
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from shmcache.engine.config.keys import ConfigurationError, flag_name
+from shmcache.engine.following import lease_settings
 from shmcache.engine.open_etcd import check_etcd
 from shmcache.engine.open_source import file_of, is_only
 from shmcache.engine.plans import Plan, PlanError
@@ -40,6 +42,7 @@ def check(configuration: Configuration) -> None:
     _check_contexts(configuration)
     _check_etcd(configuration)
     _check_servers(configuration)
+    _check_lease(configuration)
     meant: dict[str, str] = {}
     for plan in configuration.plans:
         _check_plan(plan)
@@ -134,6 +137,31 @@ def _check_servers(configuration: Configuration) -> None:
             raise ConfigurationError(
                 f"{flag_name(name)} needs the servers: name them with --server"
             )
+
+
+def _check_lease(configuration: Configuration) -> None:
+    """A Lease is for relays of one API server, each with an address of its own."""
+    if not configuration.lease:
+        if configuration.advertise:
+            raise ConfigurationError("--advertise is for a holder: name the Lease with --lease")
+        return
+    for name in ("etcd", "replay", "record", "contexts"):
+        if getattr(configuration, name):
+            raise ConfigurationError(
+                f"--lease is for relays of one API server, not {flag_name(name)}"
+            )
+    parts = urlsplit(configuration.advertise)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
+        raise ConfigurationError(
+            "--lease needs --advertise with the URL at which other machines follow this relay, "
+            f"such as https://relays-0.relays:8443, not {configuration.advertise!r}"
+        )
+    if not configuration.lease_holders:
+        raise ConfigurationError("lease_holders must be at least 1")
+    try:
+        lease_settings(configuration)
+    except ValueError as error:
+        raise ConfigurationError(f"--lease {configuration.lease}: {error}") from error
 
 
 def _check_etcd(configuration: Configuration) -> None:

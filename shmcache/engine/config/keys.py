@@ -41,13 +41,22 @@ CACHE = (
     Key("name", kinds.text, "string", "shmcache", "name of the cache in shared memory, or a "
         "directory if it contains a /"),
     Key("server", kinds.texts, "list of strings", "from the kubeconfig", "URLs of an API server "
-        "and of relays, in the order of preference; `kube` is the server of the kubeconfig"),
+        "and of relays, in the order of preference; `kube` is the server of the kubeconfig, and "
+        "`dns+` before a URL means all addresses of its host"),
     Key("server_ca", kinds.text, "string", "the system's", "certificates to check those servers "
         "with"),
     Key("server_cert", kinds.text, "string", "none", "client certificate for those servers"),
     Key("server_key", kinds.text, "string", "none", "key of that certificate"),
     Key("server_token_file", kinds.text, "string", "none", "file with the token for those servers; "
         "it is read at each request"),
+    Key("lease", kinds.text, "string", "none", "Lease of the relays of several machines, as NAME "
+        "or NAMESPACE/NAME: its holder watches the servers, the others follow the holder"),
+    Key("lease_holders", kinds.count, "number", "1", "so many hold a Lease each: NAME, NAME-2, and "
+        "so on"),
+    Key("lease_duration", kinds.seconds, "duration", "15s", "another machine takes a Lease that "
+        "was not renewed for this long"),
+    Key("advertise", kinds.text, "string", "none", "URL at which other machines follow this relay "
+        "while it holds a Lease; of this machine alone"),
     Key("kubeconfig", kinds.text, "string", "as kubectl", "kubeconfig file; without one, a Pod "
         "uses its service account"),
     Key("context", kinds.text, "string", "the current one", "context of the kubeconfig"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 
 import pytest
 
@@ -143,3 +144,82 @@ def test_limits_leave_room_for_a_quiet_second_tier() -> None:
     """A bookmark a minute, in each of two tiers."""
     assert 2 * 60.0 <= module.LAG_SECONDS
     assert module.REWIND_SECONDS > module.LAG_SECONDS
+
+
+def server_at(url: str) -> ApiConnection:
+    return ApiConnection(lambda: ServerAccess(url=url))
+
+
+PATIENCE = 30.0
+
+
+def leased() -> tuple[Upstreams, ManualClock]:
+    """Two servers, and Leases of which nothing is known yet."""
+    clock = ManualClock()
+    clock.advance(1000.0)
+    servers = [server_at(f"http://s{number}") for number in range(2)]
+    return Upstreams(servers, patience=PATIENCE, clock=clock, rng=random.Random(1)), clock
+
+
+def usable(found: Upstreams, *without: Candidate) -> list[str]:
+    return [one.name for one in found.all if found.is_usable(one, without)]
+
+
+def test_servers_wait_for_holders_but_not_for_ever() -> None:
+    """SERVERS7."""
+    found, clock = leased()
+    assert usable(found) == []
+    found.stand([server_at("http://holder")], leads=False)
+    assert usable(found) == ["http://holder"]
+    clock.advance(PATIENCE - 1)
+    found.answered(found.all[0], {})  # it is there
+    clock.advance(PATIENCE - 1)
+    found.failed(found.all[0])
+    assert usable(found) == []
+    assert found.waits_for_holders
+    clock.advance(2.0)
+    assert usable(found) == ["http://holder", "http://s0", "http://s1"]
+
+
+def test_a_holder_asks_the_servers_and_nobody_else() -> None:
+    found, _ = leased()
+    found.stand([], leads=True)
+
+    assert usable(found) == ["http://s0", "http://s1"]
+    assert not found.waits_for_holders
+
+
+def test_where_all_holders_refuse_a_request_it_goes_to_the_servers() -> None:
+    """SERVERS7; and requests that no relay can answer go there at once."""
+    found, _ = leased()
+    found.stand([server_at("http://a"), server_at("http://b")], leads=False)
+    first, second, *_ = found.all
+
+    assert usable(found, first) == [second.name]
+    assert usable(found, first, second) == ["http://s0", "http://s1"]
+    assert found.choose([first, second], direct=True).name == "http://s0"
+    found.stand([], leads=False)
+    assert found.choose(direct=True).name == "http://s0"
+    assert not found.is_usable(found.choose())
+
+
+def test_a_wait_ends_with_the_holder_or_with_the_source() -> None:
+    found, _ = leased()
+    assert not found.wait([], lambda: True)
+    later = threading.Timer(0.05, found.stand, ([server_at("http://a")],), {"leads": False})
+    later.start()
+
+    assert found.wait([], lambda: False)
+    later.join()
+
+
+def test_a_holder_that_stays_keeps_what_is_known_of_it() -> None:
+    found, _ = leased()
+    found.stand([server_at("http://a")], leads=False)
+    (before, *_rest) = found.all
+    found.failed(before)
+    found.stand([server_at("http://a"), server_at("http://b")], leads=False)
+
+    assert before in found.all
+    assert found.choose().name == "http://b"
+    assert {one.number for one in found.all} == {module.HOLDERS, 0, 1}

@@ -1,0 +1,64 @@
+"""A server that stands for all addresses of its name, as the name of a headless Service does.
+
+`dns+https://relays.shmcache.svc:8443` is one place in the order of servers, with an upstream for
+each address. Certificates are checked for the name, not for the addresses.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from shmcache.source.access import ServerAccess
+from shmcache.source.client import ApiConnection
+from shmcache.source.config import ServerSettings
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "dns+"
+_PORTS = {"http": 80, "https": 443}
+
+
+def plain(url: str) -> str:
+    """The URL without the prefix."""
+    return url.removeprefix(PREFIX)
+
+
+@dataclass(slots=True)
+class ServiceName:
+    """The settings of a server, of whose URL the host is a name."""
+
+    settings: ServerSettings
+    resolver: Callable[..., list[Any]] = socket.getaddrinfo
+    _failure: str = ""
+
+    def connections(self) -> list[ApiConnection]:
+        """One for each address; none if nobody knows any now."""
+        parts = urlsplit(self.settings.url or "")
+        host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
+        try:
+            found = self.resolver(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            self._report(f"{host}: no addresses: {error}")
+            return []
+        self._report("")
+        addresses = sorted({str(one[4][0]) for one in found})
+        return [self._connection(parts.scheme, address, port, host) for address in addresses]
+
+    def _connection(self, scheme: str, address: str, port: int, host: str) -> ApiConnection:
+        shown = f"[{address}]" if ":" in address else address
+        url = f"{scheme}://{shown}:{port}"
+
+        def load() -> ServerAccess:
+            return replace(self.settings.load(), url=url, server_name=host)
+
+        return ApiConnection(load, connect_timeout=self.settings.connect_timeout)
+
+    def _report(self, failure: str) -> None:
+        if failure and failure != self._failure:
+            logger.warning("%s", failure)
+        self._failure = failure

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     Step = Callable[[list[Any]], list[Any]]
 
+DIGITS = 18
+"""Of a number in a path: no list is longer."""
 _STEP = re.compile(
     r"""\.\.(?P<deep>[\w*-]+)            # anywhere below
       | \.?\[\?\((?P<filter>.*?)\)\]     # those for which something holds
@@ -68,7 +70,7 @@ class OutOfBounds(LookupError):
 def _indexed(text: str, *, strict: bool) -> Step:
     if text.strip() == "*":
         return _named("*")
-    bounds = [int(part) if part.strip() else None for part in text.split(":")]
+    bounds = [_bound(part) if part.strip() else None for part in text.split(":")]
     if len(bounds) > 3 or bounds == [None] or bounds[2:] == [0]:
         raise ValueError(text)
 
@@ -85,6 +87,13 @@ def _indexed(text: str, *, strict: bool) -> Step:
         return [one[at] for one in lists if -len(one) <= at < len(one)]
 
     return step
+
+
+def _bound(text: str) -> int:
+    """A number of an index. The time for a long one grows with the square of its digits."""
+    if len(text) > DIGITS:
+        raise ValueError(text)
+    return int(text)
 
 
 def _union(steps: list[Step]) -> Step:

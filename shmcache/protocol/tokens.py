@@ -37,6 +37,8 @@ def encode(version: int, last_key: str, state: str = "", *, cached: bool = True)
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
 
 
+DIGITS = 200
+"""Of a number in a token."""
 _DEEPEST = (
     10_000  # of the API server's decoder; Python's is less before 3.14, and more from then on
 )
@@ -52,7 +54,7 @@ def decode(token: str) -> Token:
     if text.count(b"[") + text.count(b"{") > _DEEPEST:
         raise _invalid("exceeded max depth")
     try:
-        body = json.loads(text)
+        body = json.loads(text, parse_int=_number)
     except ValueError as error:
         raise _invalid(_complaint(text)) from error
     except RecursionError as error:
@@ -67,6 +69,13 @@ def decode(token: str) -> Token:
         raise _invalid(f"invalid start key: {shown}")
     state = body.get("state")
     return Token(version, start.removeprefix("/"), state if isinstance(state, str) else "")
+
+
+def _number(text: str) -> int:
+    """The time for a long number grows with the square of its digits."""
+    if len(text) > DIGITS:
+        raise ValueError(text)
+    return int(text)
 
 
 def _version(found: object) -> int:

@@ -10,7 +10,8 @@ A patch is a list of steps, applied in their order; each begins with the path of
 
     PATCH1  apply(old, difference(old, new)) equals new: types, numbers and the order of members
         included. 1, 1.0 and true are three values.
-    PATCH2  apply() changes nothing that it is given: parts that stay are shared with the old value.
+    PATCH2  apply() changes nothing that it is given: parts that stay are shared with the old value,
+        and it copies each list or object at most once.
     PATCH3  Values that are nested deeper than DEPTH are compared and replaced as a whole.
 """
 
@@ -86,26 +87,36 @@ def _compare_lists(steps: Patch, path: Path, old: list[Any], new: list[Any]) -> 
 
 def apply(value: Any, steps: Patch) -> Any:
     """The value after all steps; the given one stays as it is. ValueError if it does not fit."""
+    owned: dict[int, Any] = {}
     try:
         for step in steps:
-            value = _step(value, step, 0)
+            value = _step(value, step, 0, owned)
     except (AttributeError, KeyError, IndexError, TypeError) as error:
         raise ValueError(f"the patch does not fit the value: {error!r}") from error
     return value
 
 
-def _step(value: Any, step: list[Any], depth: int) -> Any:
+def _step(value: Any, step: list[Any], depth: int, owned: dict[int, Any]) -> Any:
     path = step[0]
     if depth == len(path):
         return _changed(value, step)
     name = path[depth]
-    copy = value.copy()
+    copy = _own(value, owned)
     if len(step) == 1 and depth == len(path) - 1:
         del copy[name]
     elif len(step) == 2 and depth == len(path) - 1:
         copy[name] = step[1]
     else:
-        copy[name] = _step(value[name], step, depth + 1)
+        copy[name] = _step(value[name], step, depth + 1, owned)
+    return copy
+
+
+def _own(value: Any, owned: dict[int, Any]) -> Any:
+    """A copy that belongs to this apply(): one of each list or object, however many steps."""
+    if id(value) in owned:
+        return value
+    copy = value.copy()
+    owned[id(copy)] = copy
     return copy
 
 

@@ -82,10 +82,14 @@ def _record(line: bytes) -> Record:
 
 def _lines(path: str) -> Iterator[bytes]:
     """Whole lines; what follows the last line's end was cut off by a crash."""
-    held = b""
+    held: list[bytes] = []
     for piece in _pieces(path):
-        *lines, held = (held + piece).split(b"\n")
-        yield from lines
+        first, *lines = piece.split(b"\n")
+        held.append(first)
+        if lines:
+            yield b"".join(held)
+            held = [lines.pop()]
+            yield from lines
 
 
 def _pieces(path: str) -> Iterator[bytes]:

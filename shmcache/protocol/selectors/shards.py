@@ -31,9 +31,11 @@ _TOKEN = re.compile(
     r"|(?P<sign>\|\||[().,])|(?P<end>\Z)|(?P<other>.))",
     re.ASCII | re.DOTALL,
 )
-_DIGITS = re.compile(r"0x[0-9a-f]{16}")
+_HASH = re.compile(r"0x[0-9a-f]{16}")
 _SHORT = re.compile(r"0x[0-9a-f]{1,15}")
 _LAST = "0x10000000000000000"
+DIGITS = 18
+"""Of a number of shares: the time for a long one grows with the square of its digits."""
 
 
 _hash = lru_cache(maxsize=8192)(shard_hash)
@@ -110,7 +112,7 @@ def parse_share(text: str) -> ShardSelector:
     index, slash, count = text.partition("/")
     if not slash or not (index + count).isdecimal() or not index or not count:
         return ShardSelector.parse(text)
-    if not int(index) < int(count):
+    if len(index) > DIGITS or len(count) > DIGITS or not int(index) < int(count):
         raise InvalidSelector(f"the share {text} does not exist: the first is 0/{count}")
     return ShardSelector.of(int(index), int(count))
 
@@ -228,7 +230,7 @@ class _ShardParser:
 
 def _bound(literal: str, name: str) -> int:
     text = literal[1:-1]
-    if text == _LAST or _DIGITS.fullmatch(text):
+    if text == _LAST or _HASH.fullmatch(text):
         return int(text, 16)
     if not text.startswith("0x"):
         raise InvalidSelector(f"{name} must have '0x' prefix, got \"{text[:40]}\"")

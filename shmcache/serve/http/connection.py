@@ -8,7 +8,9 @@ HTTP6  a request is answered also where reading it fails: with 500, and a line i
 
 HTTP8  a client whose last requests were refused waits before its next one, longer after each, and
     takes its turns in the slow line, of which the loop takes a few each turn. Refusals at full
-    speed would leave others neither turns nor CPU.
+    speed would leave others neither turns nor CPU. Where a peer was refused MANY times in this
+    second, its further connections begin in the slow line: a client that connects again after each
+    refusal gains nothing.
 
 HTTP1 and HTTP7 are in incoming.py, HTTP2, HTTP4 and HTTP5 in wire.py.
 """
@@ -40,6 +42,9 @@ GREEDY = 16
 """Requests answered before other clients have their turn."""
 REFUSALS = frozenset({400, 401, 403, 405, 413, 414, 417, 431, 501})
 """After these a client's next request takes the slow line (HTTP8)."""
+MANY = 32
+BEGUN_SLOWLY = 2
+"""Refusals that a connection of such a peer begins with (HTTP8)."""
 DELAY_SECONDS, LONGEST_DELAY = 0.0005, 0.25
 """After the first refusal, and after many of them (HTTP8)."""
 PIECES = 4
@@ -69,7 +74,7 @@ class Connection(Wire):
         """A local user that may not read the cache: only health requests are answered."""
         self.paused = False
         """Nothing is read for now, until its owner resumes."""
-        self._refused = 0
+        self._refused = BEGUN_SLOWLY if server.refused[peer] > MANY else 0
         """How many of the last requests were refused: HTTP8."""
         self._taking: Pending[bytes] | None = None
         """Pending while a handler waits for the body of the request."""
@@ -134,7 +139,11 @@ class Connection(Wire):
         data = answers.head(answer.code, answer.media, answer.headers, framing)
         if self.request is None or self.request.method != "HEAD":
             data += body
-        self._refused = self._refused + 1 if answer.code in REFUSALS else 0
+        if answer.code in REFUSALS:
+            self._refused += 1
+            self.server.refused[self.peer] += 1
+        else:
+            self._refused = 0
         if self._refused and self._incoming.body is not None:
             self.persistent = False
         self.send(data)

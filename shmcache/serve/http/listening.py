@@ -98,6 +98,8 @@ class Listening:
         """Whether a client's user may read the cache; None: everybody may, or needs a token."""
         self._listener = listener
         self._listening = False
+        self.refused: collections.Counter[str] = collections.Counter()
+        """Requests of each peer that were refused since the last sweep (HTTP8)."""
         self._peers: collections.Counter[str] = collections.Counter()
         self._shaking: dict[Wire, None] = {}
         """TLS handshakes under way, in their order (ROOM4)."""
@@ -270,6 +272,7 @@ class Listening:
         now = self.loop.now
         for connection in [one for one in self.connections if one.deadline < now]:
             connection.lost()
+        self.refused.clear()
         self.tidy()
         if not self.draining or self.connections:
             self.loop.call_later(SWEEP_SECONDS, self._sweep)

@@ -211,6 +211,38 @@ def test_a_client_that_was_refused_waits_in_the_slow_line() -> None:
     assert connections.REFUSALS >= {400, 401, 403}
 
 
+@pytest.mark.parametrize("count", [connections.MANY, connections.MANY + 1])
+def test_a_peer_that_was_refused_often_begins_in_the_slow_line_http8(count: int) -> None:
+    with serving(PODS) as asked:
+        server = asked.serve.server
+        server.refused.clear = lambda: None  # type: ignore[method-assign]
+        turns: list[int] = []
+        slowly = server.slowly
+
+        def counted(function: Callable[[], object]) -> None:
+            turns.append(1)
+            slowly(function)
+
+        server.slowly = counted  # type: ignore[method-assign]
+        address = ("127.0.0.1", asked.serve.port)
+        with socket.create_connection(address, timeout=30) as early:
+            until(lambda: len(server.connections) == 1)
+            for _ in range(count):
+                with socket.create_connection(address, timeout=30) as sock:
+                    sock.sendall(b"nonsense\r\n\r\n")
+                    assert sock.recv(1000).startswith(b"HTTP/1.1 400 ")
+            assert server.refused == {"127.0.0.1": count}
+            assert not turns
+            with socket.create_connection(address, timeout=30) as sock:
+                sock.sendall(b"nonsense\r\n\r\n")
+                assert sock.recv(1000).startswith(b"HTTP/1.1 400 ")
+            assert bool(turns) is (count > connections.MANY)
+            turns.clear()
+            early.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert early.recv(1000).startswith(b"HTTP/1.1 200 ")
+            assert not turns
+
+
 # ---- places --------------------------------------------------------------------------------------
 
 

@@ -30,7 +30,8 @@ MARKS = 32_768
 """Nine hours of changes in every second: 1 MiB; further marks replace the oldest ones."""
 _BODY = struct.Struct("<QQQI")
 _SUM = struct.Struct("<I")
-SIZE = _BODY.size + _SUM.size
+_MARK = struct.Struct("<QQQII")
+SIZE = _MARK.size
 
 
 class TimeMark:
@@ -67,12 +68,12 @@ def read(place: Place, root: Root) -> list[TimeMark]:
         os.close(fd)
     found: list[TimeMark] = []
     mine = root.instance & 0xFFFFFFFF
-    for at in range(0, len(data) - SIZE + 1, SIZE):
-        body = data[at : at + _BODY.size]
-        time_ns, head, generation, instance = _BODY.unpack(body)
+    whole = memoryview(data)[: len(data) // SIZE * SIZE]
+    for row, (time_ns, head, generation, instance, total) in enumerate(_MARK.iter_unpack(whole)):
         if instance != mine or generation > root.generation or not time_ns:
             continue
-        if _SUM.unpack_from(data, at + _BODY.size)[0] == zlib.crc32(body):
+        at = row * SIZE
+        if total == zlib.crc32(whole[at : at + _BODY.size]):
             found.append(TimeMark(time_ns, head, generation))
     found.sort(key=lambda mark: mark.time_ns)
     return found

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import shmcache
+from shmcache.engine.marking import TimeMarking
 from shmcache.testing import ApiServer
 
 INSTALL = "pip install playwright axe-playwright-python"
@@ -127,6 +128,41 @@ def test_every_view_shows_the_cache(browser: Any, name: str, tmp_path: Path) -> 
         page.locator("tbody tr", has_text="web-7").first.click()
         page.locator(".tree", has_text="nodeName").wait_for()
         assert page.faults == []
+        page.close()
+
+
+def test_the_last_minutes_and_the_age_of_each_version(
+    browser: Any, name: str, tmp_path: Path
+) -> None:
+    with watched(name, tmp_path) as (writer, url):
+        marking = TimeMarking(writer.place, 0o600)
+        marking.note(writer.position())
+        for phase in ("Failed", "Unknown"):
+            writer.apply("pods", [{**pod(3), "status": {"phase": phase}}])
+            marking.note(writer.position())
+        writer.delete("pods", "prod/web-4")
+        marking.note(writer.position())
+        page = opened(browser, f"{url}#/changes")
+        page.locator("#c-resource option").nth(2).wait_for(state="attached")
+        page.locator("#c-since").select_option("300")
+        page.get_by_text("2 objects have changed since then.").wait_for()
+        shown = [one.inner_text() for one in page.locator("tbody tr").all()]
+        assert ["deleted", "modified"] == [text.split("\t")[1] for text in shown]
+        assert all(re.search(r"\d (ms|s|min) ago", text) for text in shown)
+        assert "(2 changes)" in shown[1]
+
+        page.locator("tbody tr", has_text="prod/web-3").click()
+        page.get_by_role("tab", name="History").click()
+        versions = page.locator(".versions button")
+        versions.filter(has_text=re.compile("ago")).first.wait_for()
+        versions.nth(1).click()
+        page.locator(".diff tr", has_text='"Failed"').wait_for()
+        assert '"Running"' in page.locator(".diff").inner_text()
+        page.get_by_label("Compared with").select_option("1")
+        page.locator(".diff tr", has_text='"Unknown"').wait_for()
+        assert '"Running"' not in page.locator(".diff").inner_text()
+        assert page.faults == []
+        marking.close()
         page.close()
 
 

@@ -19,6 +19,7 @@ from shmcache.serve.http.loop import Loop, Pending
 if TYPE_CHECKING:
     from shmcache._hot import Delta, Root, View
     from shmcache.serve.server import Server
+    from shmcache.serve.ui.past import Times
 
 PAGE = 4096
 MATCHES = 200
@@ -33,18 +34,20 @@ async def turn(loop: Loop) -> None:
     await pending
 
 
-async def with_history(server: Server, resource: str, key: str) -> Answer:
+async def with_history(server: Server, times: Times, resource: str, key: str) -> Answer:
     """The object, and its versions in the window of changes, the oldest first; as JSON."""
     reader, number = server.cache.locate(resource)
     root = reader.root()
     found: View | None = root.get(number, key)
     now = b"null" if found is None else found.json()
-    versions = await _versions(server.loop, root, number, key)
+    times.look(root)
+    versions = await _versions(server.loop, root, times, (number, key))
     about = framing.encode({"resource": resource, "key": key})
     return Answer(b'%b,"object":%b,"versions":[%b]}\n' % (about[:-1], now, b",".join(versions)))
 
 
-async def _versions(loop: Loop, root: Root, number: int, key: str) -> list[bytes]:
+async def _versions(loop: Loop, root: Root, times: Times, wanted: tuple[int, str]) -> list[bytes]:
+    number, key = wanted
     position, seen = root.tail, 0
     kept: deque[Delta] = deque(maxlen=VERSIONS)
     try:
@@ -54,32 +57,34 @@ async def _versions(loop: Loop, root: Root, number: int, key: str) -> list[bytes
             seen += len(mine)
             kept.extend(mine)
             await turn(loop)
-        return await _texts(loop, kept, whole=seen < VERSIONS)
+        return await _texts(loop, times, kept, whole=seen < VERSIONS)
     except (Lapped, StaleObjectError):
         return []  # the writer needed the memory: the window has moved on
 
 
-async def _texts(loop: Loop, kept: deque[Delta], *, whole: bool) -> list[bytes]:
+async def _texts(loop: Loop, times: Times, kept: deque[Delta], *, whole: bool) -> list[bytes]:
     """The newest versions, as many as LOOK2 allows: only those are ever encoded."""
     made: list[bytes] = []
     size = 0
     for one in reversed(kept):
-        text = _version(one.kind, one.version, one.number, one.new)
+        about = {"version": one.version, "number": one.number, "age": times.age_of(one.number)}
+        text = _version(one.kind, about, one.new)
         size += len(text)
         if made and size > BYTES:
             return made[::-1]
         made.append(text)
         await turn(loop)
     if whole and kept and kept[0].old is not None:
-        text = _version("BEFORE", None, kept[0].number, kept[0].old)
+        about = {"version": None, "number": kept[0].number, "age": None}
+        text = _version("BEFORE", about, kept[0].old)
         if size + len(text) <= BYTES:
             made.append(text)
     return made[::-1]
 
 
-def _version(event: str, version: str | None, number: int, obj: View | None) -> bytes:
-    about = framing.encode({"event": event, "version": version, "number": number})
-    return b'%b,"object":%b}' % (about[:-1], b"null" if obj is None else obj.json())
+def _version(event: str, about: dict[str, Any], obj: View | None) -> bytes:
+    text = framing.encode({"event": event, **about})
+    return b'%b,"object":%b}' % (text[:-1], b"null" if obj is None else obj.json())
 
 
 async def search(server: Server, resources: list[str], text: str, labels: str) -> dict[str, Any]:

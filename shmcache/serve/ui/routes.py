@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from shmcache.errors import InvalidSelector, StaleObjectError
 from shmcache.protocol import failures
 from shmcache.serve.http.answers import Answer, document
-from shmcache.serve.ui import objects, pages, rights
+from shmcache.serve.ui import objects, pages, past, rights
 from shmcache.serve.ui.turns import Turns
 from shmcache.serve.ui.viewers import Viewer, Viewers
 
@@ -29,6 +29,7 @@ class Interface:
         self._pages = pages.load()
         self.viewers = Viewers(server)
         self._turns = Turns(server)
+        self._times = past.Times(server)
 
     def file(self, request: HttpRequest) -> Answer | None:
         """A file of the page, or the way to it; None for any other path."""
@@ -73,25 +74,40 @@ class Interface:
             resource, key = query.get("resource", ""), query.get("key", "")
             await rights.check(server, request, resource, key)
             return await self._turns.make(
-                connection, lambda: objects.with_history(server, resource, key)
+                connection, lambda: objects.with_history(server, self._times, resource, key)
             )
         if request.path == f"{pages.ROOT}/search":
             return document(await self._search(request, connection))
+        if request.path == f"{pages.ROOT}/past":
+            return document(await self._past(request, connection))
         raise failures.no_page()
+
+    async def _past(self, request: HttpRequest, connection: Connection) -> object:
+        seconds = request.query.get("seconds", "300")
+        if not (seconds.isascii() and seconds.isdecimal() and len(seconds) < 8):
+            raise failures.bad_request("seconds must be a whole number")
+        allowed = await self._allowed(request)
+        return await self._turns.make(
+            connection, lambda: past.changes(self._server, self._times, allowed, int(seconds))
+        )
 
     async def _search(self, request: HttpRequest, connection: Connection) -> object:
         query = request.query
-        seen = await rights.visible(self._server, request)
-        wanted = query.get("resource", "")
-        allowed = [
-            name
-            for name in self._server.cache.resources
-            if wanted in {"", name} and (seen is None or name in seen)
-        ]
+        allowed = await self._allowed(request)
         text, labels = query.get("q", ""), query.get("labels", "")
         return await self._turns.make(
             connection, lambda: objects.search(self._server, allowed, text, labels)
         )
+
+    async def _allowed(self, request: HttpRequest) -> list[str]:
+        """The resource of the query, or all of them, as far as the user may list them."""
+        seen = await rights.visible(self._server, request)
+        wanted = request.query.get("resource", "")
+        return [
+            name
+            for name in self._server.cache.resources
+            if wanted in {"", name} and (seen is None or name in seen)
+        ]
 
     def close(self) -> None:
         """The server ends."""

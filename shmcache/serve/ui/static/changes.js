@@ -1,9 +1,11 @@
 // The live stream of changes, with selectors; pushed by the server.
 
 import { el, pill } from "./dom.js";
-import { count } from "./units.js";
+import { json } from "./stream.js";
+import { age, count } from "./units.js";
 
 const MOST = 200;
+const PAST = [["0", "now on"], ["60", "1 minute ago"], ["300", "5 minutes ago"], ["1800", "30 minutes ago"], ["7200", "2 hours ago"]];
 const WORDS = { A: ["added", "good"], M: ["modified", ""], D: ["deleted", "bad"] };
 
 export class Changes {
@@ -17,13 +19,15 @@ export class Changes {
     this.resource = el("select", { id: "c-resource", onchange: () => this.filter() }, el("option", { value: "" }, "all resources"));
     this.text = el("input", { id: "c-text", type: "search", placeholder: "part of a key", onchange: () => this.filter() });
     this.labels = el("input", { id: "c-labels", type: "search", placeholder: "app=web,tier in (a,b)", spellcheck: "false", onchange: () => this.filter() });
+    this.since = el("select", { id: "c-since", onchange: () => this.filter() }, ...PAST.map(([value, name]) => el("option", { value }, name)));
+    this.note = el("p", { class: "soft", role: "status" });
     this.button = el("button", { type: "button", "aria-pressed": "false", onclick: () => this.pause() }, "Pause");
     this.count = el("span", { class: "count" });
     this.body = el("tbody");
     this.follow = follow;
     const field = (label, input) => el("label", { for: input.id }, label, input);
     this.node = el("div", {}, el("h1", {}, "Changes"),
-      el("div", { class: "bar" }, field("Resource", this.resource), field("Key", this.text), field("Labels", this.labels), this.button, this.count),
+      el("div", { class: "bar" }, field("Resource", this.resource), field("Key", this.text), field("Labels", this.labels), field("From", this.since), this.button, this.count), this.note,
       el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Changes, the newest first" },
         el("table", {}, el("caption", { class: "hidden" }, "Changes, the newest first"),
           el("thead", {}, el("tr", {}, ...["Time", "Change", "Resource", "Key", "Version"].map((name) => el("th", { scope: "col" }, name)))), this.body)));
@@ -49,6 +53,36 @@ export class Changes {
     this.body.replaceChildren();
     this.seen = this.skipped = 0;
     this.follow(Object.fromEntries(Object.entries(query).filter(([, value]) => value)));
+    this.past(query);
+  }
+
+  /** Shows the objects that have changed since then, below those that change from now on. */
+  async past({ resource, q, labels }) {
+    const seconds = this.since.value;
+    const turn = (this.turn = (this.turn ?? 0) + 1);
+    this.note.textContent = "";
+    if (seconds === "0") return;
+    if (labels) {
+      this.note.textContent = "Labels select changes from now on; clear them to see earlier ones.";
+      return;
+    }
+    try {
+      const found = await json(`past?${new URLSearchParams({ resource, seconds })}`);
+      if (turn === this.turn) this.earlier(found, q.toLowerCase());
+    } catch (error) {
+      this.note.textContent = error.message;
+    }
+  }
+
+  earlier({ changes, complete, known, seconds }, text) {
+    const chosen = changes.filter((one) => one.key.toLowerCase().includes(text));
+    const reach = known === null ? "The times of changes are not known: `shmcache run` notes them." : known < seconds ? `Times are known for the last ${age(known)}.` : "";
+    const cut = complete ? "" : " Earlier changes were too many to show.";
+    this.note.textContent = `${count(chosen.length)} objects have changed since then. ${reach}${cut}`.trim();
+    this.body.append(...chosen.map((one) => {
+      const time = one.age === null ? "earlier" : `${age(one.age)} ago`;
+      return this.row(time, [one.number, one.kind, one.resource, one.key, one.times > 1 ? `${one.version ?? ""} (${count(one.times)} changes)` : one.version]);
+    }));
   }
 
   leave() {

@@ -3,6 +3,7 @@
 import { difference, summary } from "./diff.js";
 import { Table, el, pill } from "./dom.js";
 import { json } from "./stream.js";
+import { age } from "./units.js";
 
 const PAGE = 200;
 const PAUSE = 300;
@@ -160,20 +161,26 @@ class Single {
     const versions = this.found.versions;
     if (versions.length < 1) return el("p", { class: "empty" }, "This object did not change within the window of changes that the cache keeps.");
     const place = el("div", { class: "scroll" });
+    const base = el("select", { id: "o-base", onchange: () => choose(this.version) }, ...["the version before it", "the object now"].map((name, at) => el("option", { value: String(at) }, name)));
+    base.value = this.base ?? "0";
     const list = el("ol", { class: "versions card" });
     const buttons = versions.map((one, at) => {
       const label = one.event === "BEFORE" ? "earlier state" : one.event.toLowerCase();
       const what = at ? summary(versions[at - 1].object, one.object) : "the first state in the window";
+      const time = one.age === null || one.age === undefined ? "" : ` ${age(one.age)} ago`;
       const version = one.object?.metadata?.resourceVersion ?? one.version ?? "";
-      return el("button", { type: "button", onclick: () => choose(at) }, `${label} `, el("code", {}, version), el("small", {}, what));
+      return el("button", { type: "button", onclick: () => choose(at) }, `${label} `, version && el("code", {}, version), time, el("small", {}, what));
     });
     const choose = (at) => {
       buttons.forEach((button, number) => button.setAttribute("aria-pressed", String(number === at)));
-      place.replaceChildren(compared(versions[at - 1]?.object ?? null, versions[at].object));
+      [this.version, this.base] = [at, base.value];
+      const sides = base.value === "1" ? [versions[at].object, this.found.object] : [versions[at - 1]?.object ?? null, versions[at].object];
+      place.replaceChildren(compared(...sides, base.value === "1" ? ["Then", "Now"] : ["Before", "After"]));
     };
     list.append(...buttons.map((button) => el("li", {}, button)).reverse());
     choose(versions.length - 1);
-    return el("div", { class: "split" }, list, place);
+    const bar = el("div", { class: "bar" }, el("label", { for: base.id }, "Compared with", base));
+    return el("div", {}, bar, el("div", { class: "split" }, list, place));
   }
 }
 
@@ -194,10 +201,10 @@ function tree(name, value, path, opened) {
   return node;
 }
 
-function compared(before, after) {
+function compared(before, after, names) {
   const found = difference(before ?? {}, after ?? {});
   const cell = (value, kind) => el("td", { class: value === undefined ? "" : kind }, value === undefined ? "" : JSON.stringify(value, null, 1));
   const lines = found.map((one) => el("tr", {}, el("td", { class: "key" }, one.path), cell(one.before, "del"), cell(one.after, "add")));
   return el("table", { class: "diff" }, el("caption", { class: "hidden" }, "Fields that this version changed"),
-    el("thead", {}, el("tr", {}, ...["Field", "Before", "After"].map((name) => el("th", { scope: "col" }, name)))), el("tbody", {}, ...lines));
+    el("thead", {}, el("tr", {}, ...["Field", ...names].map((name) => el("th", { scope: "col" }, name)))), el("tbody", {}, ...lines));
 }

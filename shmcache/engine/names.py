@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from shmcache.reasons import reason_of
 from shmcache.source.access import ServerAccess
 from shmcache.source.client import ApiConnection
 from shmcache.source.config import ServerSettings
@@ -43,7 +44,7 @@ class ServiceName:
         try:
             found = self.resolver(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
-            self._report(f"{host}: no addresses: {error}")
+            self._report(f"{host}: no addresses: {reason_of(error)}")
             return []
         self._report("")
         addresses = sorted({str(one[4][0]) for one in found})

@@ -2,8 +2,9 @@
 
 A model view reads shared memory; the peer is the official client's model, decoded beforehand: its
 decode is a row of its own. FastAPI's answers are made by calling the application itself, without a
-socket: the peer returns the dicts that it keeps. Frames go into polars both ways; the peer makes
-lists of six fields from dicts that it keeps.
+socket: the peer returns the dicts that it keeps. Two rows show the ceiling: the same application
+that answers with constant bytes of the same size, and a plain route of it. Frames go into polars
+both ways; the peer makes lists of six fields from dicts that it keeps.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from benchmarks import harness
 from benchmarks.harness import Row, at_least, at_most, ratio_of, show_ns
 from benchmarks.scenes.shared import Corpus, SharedStore, filled
 from shmcache.models import decoding
+from shmcache.models.plain import dumps
 
 VIEWS, DECODES, ANSWERS, FRAMES = 2_000, 300, 100, 3
 MANY = 1_000
@@ -140,6 +142,42 @@ def application(find: Callable[[str], Any], some: Callable[[], Any], *, views: b
     return app
 
 
+def constant(one_pod: bytes, many_pods: bytes) -> Any:
+    """The application without an encoder: FastAPI's own work."""
+    from fastapi import FastAPI
+    from starlette.responses import Response
+
+    app = FastAPI()
+
+    @app.get("/one/{namespace}/{name}")
+    async def one(namespace: str, name: str) -> Any:
+        return Response(one_pod if namespace or name else b"", media_type="application/json")
+
+    @app.get("/many")
+    async def many() -> Any:
+        return Response(many_pods, media_type="application/json")
+
+    return app
+
+
+def plain(find: Callable[[str], Any], some: Callable[[], Any]) -> Any:
+    """A FastAPI application whose routes are Starlette's: no dependencies, no validation."""
+    from fastapi import FastAPI
+    from starlette.routing import Route
+
+    from shmcache.integrations.fastapi import ViewResponse
+
+    async def one(request: Any) -> Any:
+        return ViewResponse(find("{namespace}/{name}".format(**request.path_params)))
+
+    async def many(_: Any) -> Any:
+        return ViewResponse(some())
+
+    app = FastAPI()
+    app.router.routes += [Route("/one/{namespace}/{name}", one), Route("/many", many)]
+    return app
+
+
 def caller(app: Any, loop: asyncio.AbstractEventLoop) -> Callable[[Sequence[str]], None]:
     """Sends requests to an application, one after the other, without a socket."""
 
@@ -184,19 +222,38 @@ def _answers(
     some = functools.partial(store.pods.scan, limit=MANY, want="values")
     ours = caller(application(store.pods.get, some, views=True), loop)
     theirs = caller(application(kept.get, lambda: list(kept.values()), views=False), loop)
+    bare = caller(constant(dumps(store.pods.get(keys[0])), dumps(some())), loop)
+    light = caller(plain(store.pods.get, some), loop)
     rows = []
     for question, paths, number, least in (
         ("FastAPI, an answer with one pod", [f"/one/{key}" for key in keys[:ANSWERS]], ANSWERS, 10),
         (f"FastAPI, an answer with {MANY:,} pods", ["/many"], 1, 20),
     ):
         sent: Callable[[], list[str]] = functools.partial(list, paths)
-        times = harness.measure({"ours": (ours, sent), "peer": (theirs, sent)}, number, rounds)
+        loops = {"ours": ours, "peer": theirs, "bare": bare, "light": light}
+        times = harness.measure({name: (run, sent) for name, run in loops.items()}, number, rounds)
         rows.append(
             Row(
                 question=question,
                 ours=show_ns(times["ours"].ns),
                 peer=f"dicts {show_ns(times['peer'].ns)}",
                 **at_least(least, ratio_of(times["peer"], times["ours"])),
+            )
+        )
+        rows.append(
+            Row(
+                question="the ceiling: constant bytes of that size",
+                ours=show_ns(times["bare"].ns),
+                peer=f"dicts {show_ns(times['peer'].ns)}",
+                ratio=ratio_of(times["peer"], times["bare"]),
+            )
+        )
+        rows.append(
+            Row(
+                question="a plain route of the application, with ViewResponse",
+                ours=show_ns(times["light"].ns),
+                peer=f"dicts {show_ns(times['peer'].ns)}",
+                ratio=ratio_of(times["peer"], times["light"]),
             )
         )
     loop.close()

@@ -232,13 +232,13 @@ def campaign(
         missing = await_all(name, board)
         with shmcache.attach(name) as cache, cache.queue("work") as queue:
             stats = queue.stats()
-            left = await_shrunk(queue) if grows else 0
+            left = await_shrunk(queue) if grows else {"slots": 0}
             queue.shut_down()
             for process in pool:
                 process.join(PATIENCE)
         assert not board.overlaps, f"{board.overlaps} overlaps"
         assert not missing, f"{len(missing)} objects are not reconciled: {missing[:5]}, {stats}"
-        assert left <= KEPT, f"{left} slots still have memory"
+        assert left["slots"] <= KEPT, f"{left['slots']} slots still have memory: {left}"
         assert counts["kills"], "no process was killed: that proves nothing"
         assert stats["returned"] or counts["kills"] < 50, f"no key was taken back: {stats}"
         codes = {process.exitcode for process in pool}
@@ -252,18 +252,26 @@ def campaign(
         "returned": int(stats["returned"]),
         "full": int(stats["full"]),
         "slots": int(stats["slots"]),
-        "slots left": left,
+        "slots left": int(left["slots"]),
         "rebuilds": int(stats["rebuilds"]),
     }
 
 
-def await_shrunk(queue: WorkQueue) -> int:
-    """How many slots have memory when nothing is to be done any more."""
-    deadline = time.monotonic() + PATIENCE
-    while queue.stats()["slots"] > KEPT and time.monotonic() < deadline:
+def await_shrunk(queue: WorkQueue) -> dict[str, int | float]:
+    """The numbers of the queue when nothing is to be done any more.
+
+    The last start added a key for each object: patience begins again whenever fewer of them wait.
+    """
+    fewest, deadline = sys.maxsize, 0.0
+    while (stats := queue.stats())["slots"] > KEPT:
+        waiting = int(stats["depth"] + stats["delayed"] + stats["in_progress"])
+        if waiting < fewest:
+            fewest, deadline = waiting, time.monotonic() + PATIENCE
+        if time.monotonic() > deadline:
+            break
         queue.tend()
         time.sleep(0.05)
-    return int(queue.stats()["slots"])
+    return stats
 
 
 def filled(name: str, keys: int) -> None:

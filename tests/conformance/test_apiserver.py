@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import os
 import signal
 import socket
 import ssl
@@ -211,3 +212,24 @@ def test_a_stopped_server_leaves_no_socket_to_the_collector(secured: bool) -> No
         gc.collect()
     assert silent
     assert not [str(one.message) for one in caught if one.category is ResourceWarning]
+
+
+def accepted_from(client: socket.socket) -> socket.socket:
+    """A duplicate of this process's socket at the other end of the client's."""
+    for link in Path("/proc/self/fd").iterdir():
+        if link.is_socket():
+            found = socket.socket(fileno=os.dup(int(link.name)))
+            with contextlib.suppress(OSError):  # it has no other end
+                if found.getpeername() == client.getsockname():
+                    return found
+            found.close()
+    raise AssertionError("no socket leads to the client")
+
+
+def test_what_follows_the_head_is_sent_at_once(server: ApiServer) -> None:
+    """Else the kernel keeps the first events of a watch until a client acknowledges the head."""
+    with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as client:
+        client.sendall(request(f"{PODS}?watch=1"))
+        client.recv(1)
+        with accepted_from(client) as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

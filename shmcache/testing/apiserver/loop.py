@@ -158,6 +158,7 @@ class ServerLoop:
             self._loop.call_later(PAUSE_SECONDS, self._accept_again, listener)
             return
         client.setblocking(False)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does so for its own
         for closed in [sock for sock in self._open if sock.fileno() == -1]:
             del self._open[closed]
         self._open[client] = None

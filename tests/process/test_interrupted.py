@@ -11,7 +11,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -52,50 +52,57 @@ def work(writer: shmcache.Writer, number: int) -> None:
     writer.delete("pods", "single")
 
 
+def interruptions(work: Callable[[], object], often: int, rng: random.Random) -> Iterator[None]:
+    """Does the work until it was interrupted so often; yields after each time.
+
+    The alarm comes within the time that the work took the last time that it came to its end.
+    """
+    interrupted, took = 0, 1e-4
+    deadline = time.monotonic() + PATIENCE
+    while interrupted < often:
+        assert time.monotonic() < deadline, f"interrupted {interrupted} times"
+        start, ended = time.perf_counter(), False
+        try:
+            armed[0] = True
+            signal.setitimer(signal.ITIMER_REAL, rng.uniform(5e-6, took))
+            work()
+            armed[0] = False
+            ended = True
+        except Alarm:
+            interrupted += 1
+        if ended:
+            took = max(2e-5, time.perf_counter() - start)
+        yield  # the exception is gone: until then its traceback may hold the lock
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("alarms")
 def test_an_exception_at_any_moment_leaves_nothing_stuck(name: str, rng: random.Random) -> None:
-    interrupted = 0
+    numbers = itertools.count()
     with shmcache.Writer(name, ["pods"]) as writer, shmcache.attach(name) as cache:
-        for number in range(600):
-            try:
-                armed[0] = True
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(5e-6, 3e-4))
-                work(writer, number)
-                armed[0] = False
-            except Alarm:
-                interrupted += 1
-
+        for _ in interruptions(lambda: work(writer, next(numbers)), 200, rng):
             with cache.snapshot() as at:  # a and b always belong to one batch
                 assert len({at["pods"][key]["n"] for key in ("a", "b") if key in at["pods"]}) <= 1
             generation = cache.latest
+            number = next(numbers)
             writer.put("pods", "after", {"n": number})
             assert cache.latest == generation + 1
             assert number == cache["pods"]["after"]["n"]
         writer.check()
-    assert interrupted > 20, "hardly any operation was interrupted"
 
 
 @pytest.mark.usefixtures("alarms")
 def test_an_interrupted_replacement_refuses_no_later_one(name: str, rng: random.Random) -> None:
     """Wherever the exception hits, also between the beginning of a share and its first object."""
-    interrupted, number, took = 0, 0, 1e-4
-    deadline = time.monotonic() + PATIENCE
+    number = 0
+
+    def content() -> list[dict[str, Any]]:
+        return [{"metadata": {"name": f"p{n}", "uid": f"u{n}"}, "n": number} for n in "abc"]
+
     with shmcache.Writer(name, ["pods"]) as writer:
-        while interrupted < 100:
-            assert time.monotonic() < deadline, f"interrupted {interrupted} times"
+        for _ in interruptions(lambda: writer.replace("pods", content()), 100, rng):
             number += 1
-            content = [{"metadata": {"name": f"p{n}", "uid": f"u{n}"}, "n": number} for n in "abc"]
-            try:
-                armed[0] = True
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(5e-6, took))
-                writer.replace("pods", content)
-                armed[0] = False
-            except Alarm:
-                interrupted += 1
-            start = time.perf_counter()
-            writer.replace("pods", content)
-            took = max(2e-5, time.perf_counter() - start)
+            writer.replace("pods", content())
         writer.check()
 
 

@@ -65,6 +65,7 @@ QUESTIONS = {
     "serve_watch": (5, 90),
     "ui": (15, 60),
     "models": (15, 90),
+    "plugin": (10, 60),
     "etcd": (25, 240),
     "web": (10, 120),
     "commands": (7, 180),

@@ -3,9 +3,9 @@
 The writer waits until all sleepers have had time to fall asleep, puts one already encoded value
 into a batch, notes the time, and commits; a consumer notes the time when `wait` returns. The peer
 is a C program that does the same with one process-shared sem_t per sleeper. Both run in turns. Then
-the same until a handler is called, and with the usual means of Python programs for either, in the
-same turns: an event of iceoryx2, a message of ZeroMQ, one of multiprocessing.Queue. And without
-sleepers: what do 64 claimed seats cost the writer at each commit?
+the same until a handler is called or `wait_until` returns, and with the usual means of Python
+programs, in the same turns: an event of iceoryx2, a message of ZeroMQ or multiprocessing.Queue. And
+without sleepers: what do 64 claimed seats cost the writer at each commit?
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks import harness
 from benchmarks.harness import Row, at_most, percentile, show_ns
 from benchmarks.peers import semaphore
 from benchmarks.scenes.children import Children, Pipe
-from benchmarks.scenes.waking import GAP_US, Way, ours, peer, publisher
+from benchmarks.scenes.waking import GAP_US, Way, consumer, handler, ours, peer, publisher, waiter
 
 SEATS = 64
 SEAT_PROCESSES = 4
@@ -28,7 +28,10 @@ LIMITS = {1: 3.0, 4: 2.0}
 SLEEPERS = (1, 4, 16)
 PEERS = {"iceoryx2": "iceoryx", "ZeroMQ": "zeromq", "multiprocessing.Queue": "mpqueue"}
 PEERS_UP_TO = 4
-CONSUMER, HANDLER = "a Python consumer runs", "a handler is called"
+CONSUMER, HANDLER, WAITER = "a Python consumer runs", "a handler is called", "wait_until returns"
+KINDS = {CONSUMER: consumer, HANDLER: handler, WAITER: waiter}
+WAITER_LIMIT = 1.2
+"""Times a handler's."""
 PERCENTILES = (1, 5, *range(10, 91, 5), 95, 98, 99, 99.5, 99.9)
 
 
@@ -52,8 +55,7 @@ def _wake(
     limit: list[list[int]] = []
     with ExitStack() as stack:
         ways = {
-            CONSUMER: stack.enter_context(ours(sleepers)),
-            HANDLER: stack.enter_context(ours(sleepers, handlers=True)),
+            **{what: stack.enter_context(ours(sleepers, kind)) for what, kind in KINDS.items()},
             **{name: stack.enter_context(peer(each, sleepers)) for name, each in peers.items()},
         }
         for _ in range(turns):
@@ -61,7 +63,15 @@ def _wake(
             for way in ways.values():
                 way.turn(rounds)
     rows = [_limit_row(what, ways[what], limit, sleepers) for what in (CONSUMER, HANDLER)]
-    mine = ways[CONSUMER].took
+    mine, handled, waited = (ways[what].took for what in KINDS)
+    rows.append(
+        Row(
+            question=f"publish until {WAITER}, {sleepers} asleep, p50 / p99",
+            ours=_show(waited),
+            peer=f"a handler {_show(handled)}",
+            **at_most(WAITER_LIMIT, _ratio(waited, handled)),
+        )
+    )
     return rows + [
         Row(
             question=f"publish until {CONSUMER}, {sleepers} asleep, p50 / p99, against {name}",

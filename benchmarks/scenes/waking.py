@@ -116,12 +116,12 @@ def _shared(sleepers: int) -> Shared:
 
 
 @contextmanager
-def ours(sleepers: int, *, handlers: bool = False) -> Iterator[Way]:
-    """Consumers that wait for deltas, or handlers that are called."""
+def ours(sleepers: int, kind: Callable[..., None]) -> Iterator[Way]:
+    """Sleepers of a kind: `consumer`, `handler` or `waiter`."""
     shared = _shared(sleepers)
     with publisher() as (name, writer):
         each = [(name, *shared, LINE * index) for index in range(sleepers)]
-        with Children(_handler if handlers else _consumer, each) as children:
+        with Children(kind, each) as children:
             children.receive()
             yield Way(writer.publish, children, shared)
 
@@ -158,7 +158,8 @@ def peer(module: str, sleepers: int) -> Iterator[Way]:
 # ---- the sleepers --------------------------------------------------------------------------------
 
 
-def _consumer(pipe: Pipe, name: str, posted: Any, done: Any, index: int) -> None:
+def consumer(pipe: Pipe, name: str, posted: Any, done: Any, index: int) -> None:
+    """Waits for deltas."""
     clock = time.monotonic_ns
     cache = shmcache.attach(name)
     cursor = cache.follow()
@@ -175,7 +176,8 @@ def _consumer(pipe: Pipe, name: str, posted: Any, done: Any, index: int) -> None
         rounds = pipe.next()
 
 
-def _handler(pipe: Pipe, name: str, posted: Any, done: Any, index: int) -> None:
+def handler(pipe: Pipe, name: str, posted: Any, done: Any, index: int) -> None:
+    """Has a handler, which is called."""
     clock = time.monotonic_ns
     took: list[int] = []
     called = threading.Semaphore(0)
@@ -195,6 +197,28 @@ def _handler(pipe: Pipe, name: str, posted: Any, done: Any, index: int) -> None:
         for _ in range(rounds):
             called.acquire()
         pipe.answer(took[-rounds:])
+        rounds = pipe.next()
+
+
+def waiter(pipe: Pipe, name: str, posted: Any, done: Any, index: int) -> None:
+    """Waits in `wait_until` for a state that is not the last one."""
+    clock = time.monotonic_ns
+    cache = shmcache.attach(name)
+    pods = cache[RESOURCE]
+    key, _ = variants(cache)[0]
+    last: Any = pods[key]
+
+    def is_next(pod: Any) -> bool:
+        return bool(pod.metadata.resourceVersion != last.metadata.resourceVersion)
+
+    rounds = pipe.ready()
+    while True:
+        took = []
+        for _ in range(rounds):
+            last = pods.wait_until(key, is_next, WAIT_S)
+            took.append(clock() - posted.value)
+            done[index] += 1
+        pipe.answer(took)
         rounds = pipe.next()
 
 

@@ -226,8 +226,8 @@ def accepted_from(client: socket.socket) -> socket.socket:
     raise AssertionError("no socket leads to the client")
 
 
-def test_what_follows_the_head_is_sent_at_once(server: ApiServer) -> None:
-    """Else the kernel keeps the first events of a watch until a client acknowledges the head."""
+def test_the_first_events_of_a_watch_are_sent_at_once(server: ApiServer) -> None:
+    """Else the kernel keeps them until a client acknowledges the head."""
     with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as client:
         client.sendall(request(f"{PODS}?watch=1"))
         client.recv(1)

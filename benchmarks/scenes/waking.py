@@ -206,17 +206,18 @@ def waiter(pipe: Pipe, name: str, posted: Any, done: Any, index: int) -> None:
     cache = shmcache.attach(name)
     pods = cache[RESOURCE]
     key, _ = variants(cache)[0]
-    last: Any = pods[key]
+    last = pods[key].metadata.resourceVersion
 
     def is_next(pod: Any) -> bool:
-        return bool(pod.metadata.resourceVersion != last.metadata.resourceVersion)
+        return bool(pod.metadata.resourceVersion != last)
 
     rounds = pipe.ready()
     while True:
         took = []
         for _ in range(rounds):
-            last = pods.wait_until(key, is_next, WAIT_S)
+            found: Any = pods.wait_until(key, is_next, WAIT_S)
             took.append(clock() - posted.value)
+            last = found.metadata.resourceVersion
             done[index] += 1
         pipe.answer(took)
         rounds = pipe.next()

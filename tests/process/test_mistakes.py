@@ -276,6 +276,8 @@ MISTAKES = [
     Mistake("run pods --index pods:n=nomod:f " + RUN, WRONG, "cannot be imported"),
     Mistake("run pods po " + RUN, WRONG, "pods and po are the same resource; configure it once"),
     Mistake("run Pods_ " + RUN, WRONG, "'Pods_' is not a resource name"),
+    Mistake("run pods,nodes " + RUN, WRONG, "name each resource by itself: pods nodes"),
+    Mistake("run pods all " + RUN, WRONG, "'all' is a category: name each resource"),
     Mistake("run pods -n Bad_NS " + RUN, WRONG, "'Bad_NS' is not a namespace name"),
     Mistake("run pods -n a,a " + RUN, WRONG, "namespaces"),
     Mistake("run pods -l app=( " + RUN, WRONG, "pods: invalid label selector"),

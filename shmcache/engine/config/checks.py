@@ -212,6 +212,13 @@ def _check_new(path: str) -> None:
 
 
 def _check_plan(plan: Plan) -> None:
+    if "," in plan.name:
+        each = " ".join(filter(None, plan.name.split(",")))
+        raise ConfigurationError(f"{plan.name!r}: name each resource by itself: {each}")
+    if plan.name == "all":
+        raise ConfigurationError(
+            "'all' is a category: name each resource to cache, such as pods services deployments"
+        )
     if not _RESOURCE.fullmatch(plan.name):
         raise ConfigurationError(
             f"{plan.name!r} is not a resource name; valid names are pods, deployments.apps or "

@@ -95,7 +95,7 @@
 #error "shmcache needs a little-endian processor: short strings and heads are laid out for one"
 #endif
 
-#define SHMC_LAYOUT_VERSION 5u /* part of every segment's name */
+#define SHMC_LAYOUT_VERSION 6u /* part of every segment's name */
 #define SHMC_DATA_MAGIC 0x415441444d434853u  /* "SHCMDATA" */
 #define SHMC_SEATS_MAGIC 0x544145534d434853u /* "SHCMSEAT" */
 #define SHMC_QUEUE_MAGIC 0x555145554d434853u /* "SHCMUEQU" */
@@ -133,7 +133,7 @@ struct shmc_root {
     shmc_atomic reserved[2];
 };
 static_assert(sizeof(struct shmc_root) == 64, "a root is one cache line");
-static_assert(offsetof(struct shmc_root, slots) == 40, "layout v5");
+static_assert(offsetof(struct shmc_root, slots) == 40, "layout v6");
 
 struct shmc_super {
     /* Identity and geometry: written before the segment can be attached, never changed. */
@@ -174,14 +174,14 @@ struct shmc_super {
      * the words are independent of each other. */
     shmc_atomic stats[SHMC_STATS];
 };
-static_assert(offsetof(struct shmc_super, incarnation) == 64, "layout v5");
-static_assert(offsetof(struct shmc_super, file_size) == 128, "layout v5");
-static_assert(offsetof(struct shmc_super, latest) == 192, "layout v5");
-static_assert(offsetof(struct shmc_super, floor) == 256, "layout v5");
-static_assert(offsetof(struct shmc_super, roots) == 384, "layout v5");
-static_assert(offsetof(struct shmc_super, activity) == 896, "layout v5");
-static_assert(offsetof(struct shmc_super, progress) == 1408, "layout v5");
-static_assert(offsetof(struct shmc_super, stats) == 1920, "layout v5");
+static_assert(offsetof(struct shmc_super, incarnation) == 64, "layout v6");
+static_assert(offsetof(struct shmc_super, file_size) == 128, "layout v6");
+static_assert(offsetof(struct shmc_super, latest) == 192, "layout v6");
+static_assert(offsetof(struct shmc_super, floor) == 256, "layout v6");
+static_assert(offsetof(struct shmc_super, roots) == 384, "layout v6");
+static_assert(offsetof(struct shmc_super, activity) == 896, "layout v6");
+static_assert(offsetof(struct shmc_super, progress) == 1408, "layout v6");
+static_assert(offsetof(struct shmc_super, stats) == 1920, "layout v6");
 static_assert(sizeof(struct shmc_super) <= SHMC_RING_OFFSET, "the superblock is the first page");
 
 /* The current activity of a writer. */
@@ -237,8 +237,8 @@ struct shmc_record_index {
     uint64_t count;    /* entries */
     uint64_t tree;     /* offset of the top node, 0 = empty */
 };
-static_assert(sizeof(struct shmc_record) == 120, "layout v5");
-static_assert(sizeof(struct shmc_record_index) == 32, "layout v5");
+static_assert(sizeof(struct shmc_record) == 120, "layout v6");
+static_assert(sizeof(struct shmc_record_index) == 32, "layout v6");
 
 /*
  * The writer's current knowledge of a resource's source (LAYOUT8). Counters only rise.
@@ -246,7 +246,8 @@ static_assert(sizeof(struct shmc_record_index) == 32, "layout v5");
  *     0 contact_ns | lists | watches | events |
  *    32 bookmarks  | errors | relists | bytes |
  *    64 refused    | repaired | behind_ns | stored |
- *    96 storing_ns | stored_1ms | stored_10ms | stored_100ms | 128
+ *    96 storing_ns | stored_1ms | stored_10ms | stored_100ms |
+ *   128 cut        | stamp_ns | stamped_ns | reserved        | 192
  */
 struct shmc_contact {
     shmc_atomic contact_ns; /* monotonic: when the source was last heard; 0 = never. It only rises */
@@ -258,18 +259,22 @@ struct shmc_contact {
     shmc_atomic relists;
     shmc_atomic bytes;
     shmc_atomic refused; /* objects that could not be stored */
-    shmc_atomic repaired; /* objects that were wrong, and put right; 0 of writers before it */
+    shmc_atomic repaired; /* objects that were wrong, and put right */
     shmc_atomic behind_ns; /* monotonic: since when events that exist are not stored; 0 = all are */
-    /* Events whose way was timed, from their arrival until readers saw them; 0 of writers before it. */
+    /* Events whose way was timed, from their arrival until readers saw them. */
     shmc_atomic stored;
     shmc_atomic storing_ns; /* of all of them */
     shmc_atomic stored_1ms; /* how many of them took no longer */
     shmc_atomic stored_10ms;
     shmc_atomic stored_100ms;
+    shmc_atomic cut; /* watches that ended early while events that had arrived were yet to be read */
+    shmc_atomic stamp_ns; /* how old the time stamps in objects were when they arrived */
+    shmc_atomic stamped_ns; /* monotonic: when the last stamp was seen; 0 = never */
+    shmc_atomic reserved[5];
 };
-static_assert(sizeof(struct shmc_contact) == 128, "layout v5");
-static_assert(offsetof(struct shmc_contact, bookmarks) == 32, "layout v5");
-static_assert(offsetof(struct shmc_contact, refused) == 64, "layout v5");
+static_assert(sizeof(struct shmc_contact) == 192, "layout v6");
+static_assert(offsetof(struct shmc_contact, bookmarks) == 32, "layout v6");
+static_assert(offsetof(struct shmc_contact, refused) == 64, "layout v6");
 
 /*
  * A tree node: head, prefix (padded to 8), then columns of count words each:
@@ -280,7 +285,7 @@ struct shmc_node_head {
     uint64_t shape;      /* count | prefix_bytes << 16 | level << 24 | columns << 32 */
     uint64_t generation; /* that built it */
 };
-static_assert(sizeof(struct shmc_node_head) == 16, "layout v5");
+static_assert(sizeof(struct shmc_node_head) == 16, "layout v6");
 
 #define SHMC_PIN_OPEN (UINT64_C(1) << 63)
 
@@ -293,7 +298,7 @@ struct shmc_seats_header {
     shmc_atomic high; /* seats below it were claimed once; a hint, range-checked */
     shmc_atomic reserved[3];
 };
-static_assert(sizeof(struct shmc_seats_header) == 64, "layout v5");
+static_assert(sizeof(struct shmc_seats_header) == 64, "layout v6");
 
 struct shmc_seat {
     /* The writer reads this line after each publication. */
@@ -317,9 +322,9 @@ struct shmc_seat {
      * younger ones. */
     shmc_atomic pins[SHMC_PINS];
 };
-static_assert(sizeof(struct shmc_seat) == 256, "layout v5");
-static_assert(offsetof(struct shmc_seat, pid) == 64, "layout v5");
-static_assert(offsetof(struct shmc_seat, pins) == 128, "layout v5");
+static_assert(sizeof(struct shmc_seat) == 256, "layout v6");
+static_assert(offsetof(struct shmc_seat, pid) == 64, "layout v6");
+static_assert(offsetof(struct shmc_seat, pins) == 128, "layout v6");
 
 #define SHMC_LAYOUT_SIGNATURE                                                                     \
     ((uint32_t)(SHMC_PAGE / 8 + SHMC_NODE_MAX * 3 + SHMC_PREFIX_MAX * 5 + SHMC_PINS * 7 +          \
@@ -415,11 +420,11 @@ struct shmc_queue_header {
     shmc_atomic sleeping[SHMC_MAX_SEATS / 64];            /* a bit for each seat */
     struct shmc_queue_lane lanes[SHMC_QUEUE_LANES];
 };
-static_assert(offsetof(struct shmc_queue_header, shutdown) == 64, "layout v5");
-static_assert(offsetof(struct shmc_queue_header, queued) == 128, "layout v5");
-static_assert(offsetof(struct shmc_queue_header, next_due) == 256, "layout v5");
-static_assert(offsetof(struct shmc_queue_header, priorities) == 320, "layout v5");
-static_assert(offsetof(struct shmc_queue_header, lanes) == 512, "layout v5");
+static_assert(offsetof(struct shmc_queue_header, shutdown) == 64, "layout v6");
+static_assert(offsetof(struct shmc_queue_header, queued) == 128, "layout v6");
+static_assert(offsetof(struct shmc_queue_header, next_due) == 256, "layout v6");
+static_assert(offsetof(struct shmc_queue_header, priorities) == 320, "layout v6");
+static_assert(offsetof(struct shmc_queue_header, lanes) == 512, "layout v6");
 static_assert(sizeof(struct shmc_queue_header) <= SHMC_QUEUE_SEATS_OFFSET, "one page");
 
 struct shmc_queue_seat {
@@ -433,7 +438,7 @@ struct shmc_queue_seat {
     /* For display; of all workers that ever sat here. */
     shmc_atomic counters[16];
 };
-static_assert(sizeof(struct shmc_queue_seat) == 192, "layout v5");
+static_assert(sizeof(struct shmc_queue_seat) == 192, "layout v6");
 
 /*
  *     0 word | delay | requeues | life | hash | length | ticket | deadline |
@@ -451,7 +456,7 @@ struct shmc_queue_slot {
     shmc_atomic since_ns; /* when it became queued or held, for display */
     shmc_atomic key[SHMC_QUEUE_SHORT / 8];
 };
-static_assert(sizeof(struct shmc_queue_slot) == 128, "layout v5");
+static_assert(sizeof(struct shmc_queue_slot) == 128, "layout v6");
 
 /* Facts about 64 slots that are known without reading them: they may have no memory. */
 struct shmc_queue_step {

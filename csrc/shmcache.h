@@ -255,10 +255,12 @@ enum shmc_status shmc_set_reason(struct shmc_writer *writer, uint32_t resource, 
 #define SHMC_CAUGHT_UP 1
 
 /* contact_ns: when it was last heard (monotonic; 0: unchanged). behind_ns: since when events that
- * exist are not stored (monotonic; 0: unchanged; SHMC_CAUGHT_UP: all are). The rest is added. */
+ * exist are not stored (monotonic; 0: unchanged; SHMC_CAUGHT_UP: all are). stamp_ns: the
+ * age of time stamps in objects, stored where stamped_ns, their time, is not 0. The rest is added. */
 struct shmc_note {
     uint64_t contact_ns, lists, watches, events, bookmarks, errors, relists, bytes, refused,
-        repaired, behind_ns, stored, storing_ns, stored_1ms, stored_10ms, stored_100ms;
+        repaired, behind_ns, stored, storing_ns, stored_1ms, stored_10ms, stored_100ms, cut, stamp_ns,
+        stamped_ns;
 };
 /* Visible at once, inside a batch or outside: no generation, and no wake-up. INVALID: no such
  * resource, or a contact in the future. */

@@ -9,7 +9,7 @@
  *   CONTACTBLOCK1  contact_ns is stored with release, after the publication of everything heard
  *       until then; a reader loads it with acquire before it loads latest. So a reader that sees a
  *       contact reads everything received by then: no result is younger than its data.
- *   CONTACTBLOCK2  counters and behind_ns are for display: relaxed, each one independent.
+ *   CONTACTBLOCK2  counters, behind_ns and stamps are for display: relaxed, each one independent.
  *
  * Progress: neither side waits.
  */
@@ -55,9 +55,14 @@ enum shmc_status shmc_note(struct shmc_writer *writer, uint32_t resource,
     add(&contact->stored_1ms, note->stored_1ms);
     add(&contact->stored_10ms, note->stored_10ms);
     add(&contact->stored_100ms, note->stored_100ms);
+    add(&contact->cut, note->cut);
     if (note->behind_ns != 0)
         shmc_store_racy(&contact->behind_ns,
                         note->behind_ns == SHMC_CAUGHT_UP ? 0 : note->behind_ns);
+    if (note->stamped_ns != 0) {
+        shmc_store_racy(&contact->stamp_ns, note->stamp_ns);
+        shmc_store_racy(&contact->stamped_ns, note->stamped_ns);
+    }
     if (note->contact_ns > shmc_load_racy(&contact->contact_ns))
         shmc_store_release(&contact->contact_ns, note->contact_ns); /* CONTACTBLOCK1 */
     return SHMC_OK;
@@ -87,6 +92,9 @@ enum shmc_status shmc_contact_load(const struct shmc_span *span, shmc_offset blo
         .stored_1ms = shmc_load_racy(&contact->stored_1ms),
         .stored_10ms = shmc_load_racy(&contact->stored_10ms),
         .stored_100ms = shmc_load_racy(&contact->stored_100ms),
+        .cut = shmc_load_racy(&contact->cut),
+        .stamp_ns = shmc_load_racy(&contact->stamp_ns),
+        .stamped_ns = shmc_load_racy(&contact->stamped_ns),
     };
     return SHMC_OK;
 }

@@ -37,6 +37,11 @@ class Counters:
     stored_1ms: int = 0
     stored_10ms: int = 0
     stored_100ms: int = 0
+    cut: int = 0
+    """Watches that ended early while events that had arrived were yet to be read."""
+    stamp_ns: int = 0
+    """How old the time stamps of events are at least, as of `stamped_ns`; see stamps.py."""
+    stamped_ns: int = 0
 
     def time(self, objects: int, seconds: float) -> None:
         """Adds the way of objects that arrived together."""

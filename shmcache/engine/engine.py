@@ -470,6 +470,9 @@ class Engine:
             stored_1ms=counters.stored_1ms,
             stored_10ms=counters.stored_10ms,
             stored_100ms=counters.stored_100ms,
+            cut=counters.cut,
+            stamp_ns=counters.stamp_ns,
+            stamped_ns=counters.stamped_ns,
             refused=counters.refused + kept.newly_refused(self._writer),
             behind_ns=kept.standing.behind_ns or CAUGHT_UP,
         )

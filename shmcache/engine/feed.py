@@ -26,6 +26,7 @@ from shmcache.engine.proof import Claim
 from shmcache.engine.rate_limit import Pace
 from shmcache.engine.repairing import is_beyond_repair, words_of
 from shmcache.engine.resource_state import ResourceState
+from shmcache.engine.stamps import StampAges
 from shmcache.errors import CacheFull, ClosedError, CorruptSegment, FencedError, ShmCacheError
 from shmcache.protocol.items import GARBAGE, Item
 from shmcache.reflector import events
@@ -40,6 +41,10 @@ FATAL = (FencedError, CorruptSegment, ClosedError)
 """After these this cache cannot be written any more."""
 CLAIM_SECONDS, CLAIM_MAX_SECONDS = 1.0, 600.0
 """How long after the first claim without an answer the next one comes, and the longest wait."""
+SLOW_SECONDS = 5.0
+"""A server cuts a slow watch, and the rest of what it has sent is read meanwhile."""
+EARLY_SECONDS = 1.0
+"""A watch that ends so long before its time did not end by its time."""
 
 
 class Machine(Protocol):
@@ -92,6 +97,9 @@ class SourceFeed:
         self._now = 0.0  # of the step whose actions are carried out
         self._contact = 0.0  # since the last tell(); 0.0: none
         self._behind = self._received = False
+        self._read_behind = -SLOW_SECONDS  # when a read left events behind that had arrived
+        self._lasts_until = 0.0  # the open watch, if nobody cuts it
+        self._stamps = StampAges()
         self._cause = ""  # of the wait that made the last probe ours
         self._begun = 0.0  # the content that is being staged
         self._misfits = False
@@ -153,6 +161,9 @@ class SourceFeed:
         if isinstance(event, events.Received) and not self.parts.content.staging:
             objects = sum(1 for item in event.items if item.key)
             self._counters.time(objects, time.monotonic() - self._now)
+            if (stamp := self._stamps.look(event.items)) is not None:  # STAMP1
+                self._counters.stamp_ns = int(stamp.seconds * 1e9)
+                self._counters.stamped_ns = int(stamp.at * 1e9)
 
     def _tell(self) -> None:
         """After everything that came was stored: readers see both together."""
@@ -291,16 +302,38 @@ class SourceFeed:
             items = None if self._is_doubted() else next(self._stream)
         except StopIteration:
             self._hang_up()
-            return self._repaired() or self._doubted() or events.Closed()
+            return self._repaired() or self._doubted() or self._closed()
         except SourceFailed as failed:
             self._hang_up()
-            return self._repaired() or self._doubted() or self._failed(failed)
+            return self._repaired() or self._doubted() or self._broken(failed)
         if items is None:
             return events.Doubted(self._doubt)
         self._complaint = ""
+        if self.parts.source.behind:
+            self._read_behind = time.monotonic()
         if not self._counters.count(items):
             self._complain(items)
         return events.Received(items)
+
+    def _closed(self) -> Event:
+        self._note_cut()
+        return events.Closed()
+
+    def _broken(self, failed: SourceFailed) -> Event:
+        if failed.failure.kind is not FailureKind.CANCELLED:
+            self._note_cut()
+        return self._failed(failed)
+
+    def _note_cut(self) -> None:
+        """Counts a watch that ended before its time while this feed was behind its events.
+
+        A server does not say that it cuts a watch for being slow: it just ends it.
+        """
+        now = time.monotonic()
+        slow = now - self._read_behind < SLOW_SECONDS
+        if slow and now < self._lasts_until - EARLY_SECONDS:
+            self._counters.cut += 1
+            logger.warning("%s: a watch was cut while it was behind its events", self.parts.label)
 
     def _is_doubted(self) -> bool:
         """Whether to list again: not while that is under way."""
@@ -421,6 +454,7 @@ class SourceFeed:
     def _watch(self, action: events.Watch) -> Event:
         self.parts.pace.wait(self._stop)
         self._counters.watches += 1
+        self._lasts_until = time.monotonic() + (action.options.timeout_seconds or 0)
         opened = self.parts.source.watch(action.options, silence=action.silence)
         try:
             self._stream = iter(opened.__enter__())

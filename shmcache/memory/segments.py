@@ -2,13 +2,13 @@
 
 The family of a cache "pods" (layout version 5, in /dev/shm or in a directory):
 
-    shmcache-v5-pods.lock            0600: the writer's lock, and its pid for display
-    shmcache-v5-pods.cache           names the current DATA and SEATS; replaced by rename
-    shmcache-v5-pods.ask             the socket of the reflector's desk, with the mode of SEATS
-    shmcache-v5-pods.times           times and positions of the ring, with the mode of DATA
-    shmcache-v5-pods.recorder        the condition of the flight recorder, with the mode of DATA
-    shmcache-v5-pods.<16 hex>.data   DATA instance: written by the writer's uid only
-    shmcache-v5-pods.<16 hex>.seats  SEATS instance: writable for readers of DATA
+    shmcache-v6-pods.lock            0600: the writer's lock, and its pid for display
+    shmcache-v6-pods.cache           names the current DATA and SEATS; replaced by rename
+    shmcache-v6-pods.ask             the socket of the reflector's desk, with the mode of SEATS
+    shmcache-v6-pods.times           times and positions of the ring, with the mode of DATA
+    shmcache-v6-pods.recorder        the condition of the flight recorder, with the mode of DATA
+    shmcache-v6-pods.<16 hex>.data   DATA instance: written by the writer's uid only
+    shmcache-v6-pods.<16 hex>.seats  SEATS instance: writable for readers of DATA
 
 Readers open the lock file only for display. Every opened file must be a regular file owned by our
 own uid, root, or a uid that the user named: /dev/shm is writable for everybody. The layout version
@@ -30,7 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shmcache._native import DescriptorOwner
 
-LAYOUT_VERSION = 5
+LAYOUT_VERSION = 6
 PREFIX = f"shmcache-v{LAYOUT_VERSION}-"
 MAX_NAME = 100
 MAX_SIZE = 32 << 30  # of DATA, in this layout

@@ -141,6 +141,8 @@ def _of_resources(to: Families, at: Observed) -> None:
         to.gauge("shmcache_resource_age_seconds", text).add(status.age, **labels)
         text = "How long events of the server that are known to exist have not been stored."
         to.gauge("shmcache_resource_lag_seconds", text).add(status.lag, **labels)
+        text = "How old time stamps in changed objects were when they arrived, by two clocks."
+        to.gauge("shmcache_resource_stamp_age_seconds", text).add(status.stamp_age, **labels)
         if status.upstream:
             text = "1 for the server that the content comes from, where there are several."
             to.gauge("shmcache_resource_upstream", text).add(1, **labels, upstream=status.upstream)
@@ -159,6 +161,10 @@ _COUNTERS = {
     "bytes": ("shmcache_resource_received_bytes_total", "JSON text of objects that came."),
     "refused": ("shmcache_resource_refused_total", "Objects that could not be stored."),
     "repaired": ("shmcache_resource_repaired_total", "Objects that were wrong, and put right."),
+    "cut": (
+        "shmcache_resource_watches_cut_total",
+        "Watches that ended early while events that had arrived were yet to be read.",
+    ),
 }
 
 

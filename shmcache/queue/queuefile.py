@@ -1,6 +1,6 @@
 """The file of a work queue: made by the first process that asks for it, found by the others.
 
-    shmcache-v5-pods.deployments+apps.queue      queue "deployments.apps" of the cache "pods"
+    shmcache-v6-pods.deployments+apps.queue      queue "deployments.apps" of the cache "pods"
 
 It is next to the cache's files and belongs to the user that made it; the writer never touches it.
 It is made whole under another name and then linked, so that nobody finds half of one. Opening takes

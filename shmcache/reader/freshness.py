@@ -1,12 +1,13 @@
 """How old a resource may be, and waiting until it is what the caller needs.
 
-Four figures that are easily confused:
+Five figures that are easily confused:
 
     version     the resourceVersion of the content that readers see now
     age         how long ago the reflector was last in contact with the server: the end of a list,
                 an event or a bookmark of a watch, or a watch that the server accepted
     since       how long the resource has been in its state
     lag         how long events of the server that are known to exist have not been stored
+    stamp_age   how old the time stamps in changed objects were when they arrived
 
 A server sends a bookmark about every minute when nothing changes, or accepts a new watch, so an age
 up to a minute and a half is normal. A reader that sees an age reads everything that the reflector
@@ -32,16 +33,16 @@ if TYPE_CHECKING:
 
 QUIET_SECONDS = 90.0
 """A bound below it is reached by a healthy resource in which nothing changes."""
-
-
+STAMP_SECONDS = 120.0
+"""So long a stamp's age is shown: it says nothing about later events."""
 _STORED = ("stored", "storing_ns", "stored_1ms", "stored_10ms", "stored_100ms")
 
 
 class Status:
     """A resource and its source at one moment. Compare nothing across moments."""
 
-    __slots__ = ("age", "counters", "lag", "objects", "reason", "since", "state", "stored",
-                 "synced", "version")  # fmt: skip
+    __slots__ = ("age", "counters", "lag", "objects", "reason", "since", "stamp_age", "state",
+                 "stored", "synced", "version")  # fmt: skip
 
     state: str
     """absent, listing, synced, retrying, stale, exceeded or gone."""
@@ -58,9 +59,15 @@ class Status:
     lag: float | None
     """Seconds that the content is known to be behind the events of the server; 0.0 if it is not
     known to be; None if there is no contact yet, or of a snapshot."""
+    stamp_age: float | None
+    """How many seconds old the time stamps in changed objects were when the changes arrived: the
+    smallest age of about a minute. An upper bound of the way from the server, by two clocks: it
+    contains their difference, and up to a second where stamps have no fractions. None if no change
+    with a stamp came within two minutes."""
     objects: int
     counters: dict[str, int]
-    """lists, watches, events, bookmarks, errors, relists, bytes, refused, repaired, in all."""
+    """lists, watches, events, bookmarks, errors, relists, bytes, refused, repaired, cut, in all;
+    cut: watches that ended early while events that had arrived were yet to be read."""
     stored: dict[str, int]
     """The way of events of watches from their arrival until readers saw them: how many were timed,
     their nanoseconds in all (storing_ns), and how many took at most 1 ms, 10 ms, 100 ms."""
@@ -79,6 +86,9 @@ class Status:
         self.lag = None
         if self.age is not None:
             self.lag = max(0, now - behind) / 1e9 if behind else 0.0
+        stamp, stamped = contact.pop("stamp_ns"), contact.pop("stamped_ns")
+        shown = live and stamped and now - stamped < STAMP_SECONDS * 1e9
+        self.stamp_age = stamp / 1e9 if shown else None
         self.objects = record["count"]
         self.stored = {word: contact.pop(word) for word in _STORED}
         self.counters = contact

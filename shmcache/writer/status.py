@@ -20,7 +20,7 @@ CAUGHT_UP = 1
 
 
 class Note(TypedDict, total=False):
-    """The arguments of note(). Those in _ns are times of monotonic_ns(), the rest increments."""
+    """The arguments of note(): increments, and times of monotonic_ns() in those of _ns."""
 
     contact_ns: int
     behind_ns: int
@@ -40,6 +40,10 @@ class Note(TypedDict, total=False):
     stored_1ms: int
     stored_10ms: int
     stored_100ms: int
+    cut: int
+    stamp_ns: int
+    """How old time stamps of events were on their arrival: replaced, at the time `stamped_ns`."""
+    stamped_ns: int
 
 
 def set_state(

@@ -316,7 +316,7 @@ PyObject *shmc_pycontact(shmc_pyroot *root, const struct shmc_pyrecord *loaded)
     if (shmc_pyroot_settle(root, status, "reading a contact block") < 0)
         return NULL;
     return Py_BuildValue(
-        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "contact_ns", (unsigned long long)note.contact_ns,
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "contact_ns", (unsigned long long)note.contact_ns,
         "lists", (unsigned long long)note.lists, "watches", (unsigned long long)note.watches,
         "events", (unsigned long long)note.events, "bookmarks",
         (unsigned long long)note.bookmarks, "errors", (unsigned long long)note.errors, "relists",
@@ -325,5 +325,6 @@ PyObject *shmc_pycontact(shmc_pyroot *root, const struct shmc_pyrecord *loaded)
         (unsigned long long)note.behind_ns, "stored", (unsigned long long)note.stored, "storing_ns",
         (unsigned long long)note.storing_ns, "stored_1ms", (unsigned long long)note.stored_1ms,
         "stored_10ms", (unsigned long long)note.stored_10ms, "stored_100ms",
-        (unsigned long long)note.stored_100ms);
+        (unsigned long long)note.stored_100ms, "cut", (unsigned long long)note.cut, "stamp_ns",
+        (unsigned long long)note.stamp_ns, "stamped_ns", (unsigned long long)note.stamped_ns);
 }

@@ -31,11 +31,15 @@ def writer(at: Observed) -> str:
     return "none: it ended" if who.closed else f"NONE: pid {who.pid} died; start it again"
 
 
+_RARE = ("repaired", "cut")
+"""Counters of resources with a column only if one of them is not zero."""
+
+
 def resources(at: Observed, survey: Survey | None) -> str:
     """A row for each resource."""
     heads = ["RESOURCE", "STATE", "HEARD", "OBJECTS", "MEMORY", "EVENTS", "ERRORS", "VERSION"]
-    repaired = any(status.counters["repaired"] for status in at.resources.values())
-    rows = [heads + ["REPAIRED"] * repaired]
+    rare = [one for one in _RARE if any(of.counters[one] for of in at.resources.values())]
+    rows = [heads + [one.upper() for one in rare]]
     for name, status in at.resources.items():
         heard = "-" if status.age is None else ago(status.age).removesuffix(" ago")
         row = survey.resources.get(name) if survey else None
@@ -44,7 +48,7 @@ def resources(at: Observed, survey: Survey | None) -> str:
         events, errors = f"{counts['events']:,}", f"{counts['errors']:,}"
         objects, version = f"{status.objects:,}", status.version or "-"
         rows.append([name, status.state, heard, objects, size(memory), events, errors, version])
-        rows[-1] += [f"{counts['repaired']:,}"] * repaired
+        rows[-1] += [f"{counts[one]:,}" for one in rare]
     return Grid().lines(rows)
 
 
@@ -152,6 +156,7 @@ def as_json(at: Observed, survey: Survey | None, found: Queues) -> dict[str, Any
                 "version": status.version,
                 "age": status.age,
                 "lag": status.lag,
+                "stamp_age": status.stamp_age,
                 "objects": status.objects,
                 "counters": status.counters,
                 "memory": survey.resources.get(name) if survey else None,

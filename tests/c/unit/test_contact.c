@@ -43,7 +43,10 @@ static void test_figures_add_up_and_no_generation_is_published(void)
          (struct shmc_note){.watches = 1, .bookmarks = 2, .errors = 4, .relists = 5, .refused = 6});
     for (unsigned i = 0; i < 2; i++)
         note(&core, pods, (struct shmc_note){.stored = 7, .storing_ns = 90, .stored_1ms = 1,
-                                             .stored_10ms = 3, .stored_100ms = 5});
+                                             .stored_10ms = 3, .stored_100ms = 5, .cut = 2});
+    note(&core, pods, (struct shmc_note){.stamp_ns = 8, .stamped_ns = 40});
+    note(&core, pods, (struct shmc_note){.stamp_ns = 9, .stamped_ns = 50});
+    note(&core, pods, (struct shmc_note){.stamp_ns = 7}); /* of no time: unchanged */
     note(&core, pods, (struct shmc_note){.behind_ns = 20});
     CHECK_EQUAL(20, contact_of(&core, pods).behind_ns);
     note(&core, pods, (struct shmc_note){.lists = 0}); /* unchanged */
@@ -65,6 +68,9 @@ static void test_figures_add_up_and_no_generation_is_published(void)
     CHECK_EQUAL(2, now.stored_1ms);
     CHECK_EQUAL(6, now.stored_10ms);
     CHECK_EQUAL(10, now.stored_100ms);
+    CHECK_EQUAL(4, now.cut);
+    CHECK_EQUAL(9, now.stamp_ns);
+    CHECK_EQUAL(50, now.stamped_ns);
     CHECK_EQUAL(0, contact_of(&core, nodes).bytes);
     CHECK_EQUAL(generation, core_stats(&core).generation);
     core_check_nothing_leaked(&core);

@@ -14,11 +14,13 @@ from reflecting import pod
 
 import shmcache
 from shmcache import states
+from shmcache.cli.output.report import resources
 from shmcache.engine.engine import Engine
 from shmcache.engine.open_source import Opener
 from shmcache.engine.plans import Plan
 from shmcache.engine.resource_state import GRACE, ResourceState
 from shmcache.monitor.metering import Meter
+from shmcache.monitor.observing import observe
 from shmcache.protocol.options import ListOptions
 from shmcache.source.access import ServerAccess
 from shmcache.source.base import Source
@@ -96,6 +98,37 @@ def test_contact_stays_while_events_wait_to_be_read(name: str) -> None:
 
         source.create(pod("d"))
         eventually(lambda: last < contact(), "it has caught up, and there is no contact")
+
+
+def test_a_watch_that_is_cut_while_its_feed_is_behind_is_counted(name: str) -> None:
+    source = FakeSource(ManualClock())
+    with following(name, source) as pods:
+
+        def cut() -> int:
+            found: int = pods.status.counters["cut"]
+            return found
+
+        def end_watch() -> None:
+            watches = pods.status.counters["watches"]
+            for watch in list(source.watches):
+                watch.close()
+            source.clock.advance(2.0)
+            eventually(lambda: watches < pods.status.counters["watches"], "no watch follows")
+
+        source.create(pod("a"))
+        eventually(lambda: "prod/a" in pods, "it does not follow")
+        end_watch()
+        assert 0 == cut()  # it was not behind: servers end watches for other reasons, too
+
+        source.behind = True
+        source.create(pod("b"))
+        eventually(lambda: "prod/b" in pods, "it does not follow")
+        source.behind = False  # the rest of what was sent is read before the end is seen
+        end_watch()
+        assert 1 == cut()
+        with shmcache.attach(name) as cache:
+            assert 'shmcache_resource_watches_cut_total{cache="' in Meter(cache).text()
+            assert "CUT" in resources(observe(cache), None)
 
 
 def test_the_lag_lasts_from_the_first_unread_event_until_it_has_caught_up(name: str) -> None:

@@ -2,8 +2,8 @@
 
     header     the layout, starts (FEED3), and the names of the resources that were written
     errors     which errors were logged, and how often each has happened
-    places     one for each process: counts, lanes (the key that each thread is in), versions
-               written by bucket of keys, deletions
+    places     one for each process: counts, runners (the key that each is in), versions written by
+               bucket of keys, deletions
     tenure     until when this machine may work, and on which keys (tenure.py)
 
 A place is written by the holder of its lock alone (byte PLACE_LOCK + n; the kernel drops it at
@@ -16,10 +16,10 @@ first written.
         of the bucket may come late, which nobody relies on.
     BOARD2  A bucket errs to the safe side: it says the newest version of all keys in it. Its time
         is stored before the version: who dies between the two leaves an old version, long seen.
-    BOARD3  A lane is set before the reconcile and emptied before done(). So who holds a key and
-        finds it in another lane, knows that a worker ended in the middle of it. That lane is
-        emptied by the holder of the key, when it has dealt with that; no process begins in a place
-        that has one, as long as there is another place.
+    BOARD3  A runner is filled before the reconcile and emptied before done(). So the holder of a
+        key that finds it in another runner knows that a worker ended in the middle of it. That
+        holder empties the runner when it has dealt with that; no process begins in a place with a
+        filled runner, as long as there is another place.
     BOARD4  Garbage in the file costs waits or log lines, and never more: everything that is read is
         a number that is compared, or a text that is compared. One that was truncated is made long
         again by the process that faults (process.c), and is new then.
@@ -40,7 +40,7 @@ from contextlib import contextmanager
 
 from shmcache import _native
 from shmcache._native import ffi, lib
-from shmcache.controllers.places import LANES, PLACE, RESOURCES, Mine, Seat
+from shmcache.controllers.places import PLACE, RESOURCES, RUNNERS, Mine, Seat
 from shmcache.errors import BusyError, LayoutMismatch, SegmentNotFound, UntrustedSegment
 from shmcache.memory.companions import MARK, PLACE_LOCK, PLACES
 from shmcache.memory.segments import Place
@@ -157,12 +157,12 @@ class Board:
 
     def take_place(self, concurrency: int) -> Mine:
         """A place that nobody holds, once. BusyError if there are too many processes."""
-        if concurrency > LANES:
-            raise ValueError(f"a process works on {LANES} keys at a time at most")
+        if concurrency > RUNNERS:
+            raise ValueError(f"a process works on {RUNNERS} keys at a time at most")
         for clean in (True, False):
             for number in range(PLACES):
                 mine = Mine(self, number, _PLACES + number * PLACE)
-                if clean and any(mine.lanes()):
+                if clean and any(mine.runners()):
                     continue
                 if lib.shmc_lock_byte(self._fd, PLACE_LOCK + number) == _native.OK:
                     self.words[2] = max(self.words[2], number + 1)

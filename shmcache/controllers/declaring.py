@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shmcache.callables import check_callable, is_coroutine_function
-from shmcache.controllers.places import LANES, PROCESSES
+from shmcache.controllers.places import PROCESSES, RUNNERS
 from shmcache.controllers.predicates import Predicate
 from shmcache.controllers.sources import (
     Mapper,
@@ -76,9 +76,9 @@ class Controller:
             raise ValueError(
                 f"a controller's name has letters a-z, digits, '.' or '-': not {name!r}"
             )
-        if not 1 <= processes <= PROCESSES or not 1 <= concurrency <= LANES:
+        if not 1 <= processes <= PROCESSES or not 1 <= concurrency <= RUNNERS:
             raise ValueError(
-                f"1 to {PROCESSES} processes, and 1 to {LANES} keys at a time in each: "
+                f"1 to {PROCESSES} processes, and 1 to {RUNNERS} keys at a time in each: "
                 f"not {processes!r} and {concurrency!r}"
             )
         self.asynchronous = is_coroutine_function(function)

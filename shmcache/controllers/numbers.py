@@ -55,7 +55,7 @@ class Numbers:
         """Times that a predicate, or a function of `watches`, raised."""
         self.seconds = self.counts[NANOSECONDS] / 1e9
         """That were spent in reconciles."""
-        self.active = sum(1 for place in held for _ in place.lanes())
+        self.active = sum(1 for place in held for _ in place.runners())
         """Keys that are being worked on."""
         self.concurrent = sum(place.concurrency for place in held)
         """Keys that can be worked on at a time."""

@@ -14,7 +14,7 @@ from shmcache.memory.companions import PLACES
 if TYPE_CHECKING:
     from shmcache.controllers.board import Board
 
-LANES, _LANE = 64, 512
+RUNNERS, _RUNNER = 64, 512
 PROCESSES = PLACES
 BUCKETS = 1024
 RESOURCES = 1024
@@ -28,14 +28,15 @@ EXPIRE = 300.0
 """Seconds for which a version or a deletion is remembered (WRITTEN2)."""
 
 _COUNTS = 64  # behind pid, concurrency, deletions ever used
-_LANES = 4096
-_STAMPS = _LANES + LANES * _LANE  # by bucket: when it deleted something
+_RUNNERS = 4096
+_STAMPS = _RUNNERS + RUNNERS * _RUNNER  # by bucket: when it deleted something
 _VERSIONS = _STAMPS + BUCKETS * 8  # by resource and bucket: when, version
 _RARE = _VERSIONS + _OFTEN * BUCKETS * 16
 _DELETIONS = _RARE + (RESOURCES - _OFTEN) * _RARE_BUCKETS * 16
 PLACE = _DELETIONS + DELETIONS * _DELETION
 
-# A lane: since when (0: it is in no key), the key's digest, the key.
+# A runner, a thread or task that reconciles: since when (0: it is in no key), the key's digest, the
+# key.
 # A deletion: when (0: none), bucket, resource, key, UID.
 _KEY_ROOM, _UID_ROOM = 376, 104
 
@@ -50,8 +51,8 @@ def expired(when: int) -> bool:
     return time.monotonic_ns() - when > EXPIRE * 1e9
 
 
-class Lane(NamedTuple):
-    """A thread in a key."""
+class Runner(NamedTuple):
+    """A thread or task in a key."""
 
     number: int
     since: int
@@ -90,46 +91,46 @@ class Seat:
 
     @property
     def overdue(self) -> int:
-        """The lanes that hung, as bits, if the process ended because of them; 0 if unknown."""
+        """The runners that hung, as bits, if the process ended because of them; 0 if unknown."""
         return self.board.words[self._at + 3]
 
-    def convict(self, lanes: int) -> None:
-        """The process ends because of these lanes; others that end with it are bystanders."""
-        self.board.words[self._at + 3] = lanes
+    def convict(self, runners: int) -> None:
+        """The process ends because of these runners; others that end with it are bystanders."""
+        self.board.words[self._at + 3] = runners
 
     @property
     def ends_at(self) -> int:
-        """When a process that ends because of an overdue lane has ended the others, in ns."""
+        """When a process that ends because of an overdue runner has ended the others, in ns."""
         return self.board.words[self._at + 4]
 
     def count(self, number: int) -> int:
         """One of its counts: see numbers.py."""
         return self.board.words[self._at + _COUNTS // 8 + number]
 
-    def lanes(self) -> Iterator[Lane]:
+    def runners(self) -> Iterator[Runner]:
         """Those that are in a key."""
-        for number in range(min(self.concurrency, LANES)):
-            at = self._lane(number)
+        for number in range(min(self.concurrency, RUNNERS)):
+            at = self._runner(number)
             since = self.board.words[at]
             if since:
-                yield Lane(number, since, self.board.text(at * 8 + 16, _LANE - 16))
+                yield Runner(number, since, self.board.text(at * 8 + 16, _RUNNER - 16))
 
-    def lanes_in(self, digest: int) -> list[int]:
+    def runners_in(self, digest: int) -> list[int]:
         """Those that are in the key of this digest."""
         words = self.board.words
         found = []
-        for number in range(min(self.concurrency, LANES)):
-            at = self._lane(number)
+        for number in range(min(self.concurrency, RUNNERS)):
+            at = self._runner(number)
             if words[at + 1] == digest and words[at]:
                 found.append(number)
         return found
 
     def empty(self, number: int) -> None:
-        """The lane is in no key any more."""
-        self.board.words[self._lane(number)] = 0
+        """The runner is in no key any more."""
+        self.board.words[self._runner(number)] = 0
 
-    def _lane(self, number: int) -> int:
-        return self._at + (_LANES + number * _LANE) // 8
+    def _runner(self, number: int) -> int:
+        return self._at + (_RUNNERS + number * _RUNNER) // 8
 
     def written(self, bucket: int, resource: int) -> tuple[int, int]:
         """When something was written, and the version; zeros if nothing was."""
@@ -162,7 +163,7 @@ class Seat:
 
 
 class Mine(Seat):
-    """The place of this process: nobody else writes it, but who settles a dead one's lane."""
+    """The place of this process: only the settler of a dead one's runner also writes it."""
 
     def __init__(self, board: Board, number: int, at: int) -> None:
         super().__init__(board, number, at)
@@ -171,8 +172,8 @@ class Mine(Seat):
 
     def enter(self, concurrency: int) -> None:
         """Begins here, in no key."""
-        for lane in list(self.lanes()):
-            self.empty(lane.number)
+        for runner in list(self.runners()):
+            self.empty(runner.number)
         self.convict(0)
         self.board.words[self._at + 4] = 0
         self.board.words[self._at + 1] = concurrency
@@ -180,13 +181,13 @@ class Mine(Seat):
 
     def leave(self) -> None:
         """Gives the place up in order: in no key."""
-        for lane in list(self.lanes()):
-            self.empty(lane.number)
+        for runner in list(self.runners()):
+            self.empty(runner.number)
         self.board.words[self._at] = 0
         self.board.leave_place(self.number)
 
     def end_by(self, moment: int) -> None:
-        """This process ends, and its other lanes have until then."""
+        """This process ends, and its other runners have until then."""
         self.board.words[self._at + 4] = moment
 
     def add(self, *counts: tuple[int, int]) -> None:
@@ -197,9 +198,9 @@ class Mine(Seat):
                 words[start + number] = (words[start + number] + amount) & MAX
 
     def fill(self, number: int, key: str, digest: int, wait: float = 0.0) -> int:
-        """The lane is in the key from now on (BOARD3); since when. Its time begins after `wait`."""
-        at, now = self._lane(number), time.monotonic_ns()
-        self.board.set_text(at * 8 + 16, _LANE - 16, key)
+        """Puts the runner into the key (BOARD3); since when. Its time begins after `wait`."""
+        at, now = self._runner(number), time.monotonic_ns()
+        self.board.set_text(at * 8 + 16, _RUNNER - 16, key)
         self.board.words[at + 1] = digest
         self.board.words[at] = now + int(wait * 1e9)
         return now

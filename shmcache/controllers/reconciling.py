@@ -1,6 +1,6 @@
 """One key: what happens before, around and after the user's reconcile, and what its end means.
 
-get ▸ lane ▸ did a worker die in it? ▸ catch up ▸ reconcile ▸ outcome ▸ lane empty ▸ done
+get ▸ runner ▸ did a worker die in it? ▸ catch up ▸ reconcile ▸ outcome ▸ runner empty ▸ done
 
 Run.steps() decides all of it, and yields what takes time. Two drivers do that: call() in a thread,
 await_() on a loop, where a wait has a thread of its own.
@@ -53,14 +53,14 @@ class Step(NamedTuple):
 
 
 class Run:
-    """One key in one lane."""
+    """One key, reconciled by one runner."""
 
-    __slots__ = ("_bucket", "_digest", "_error", "_key", "_lane", "_late", "_part", "_result",
+    __slots__ = ("_bucket", "_digest", "_error", "_key", "_late", "_part", "_result", "_runner",
                  "_start")  # fmt: skip
 
-    def __init__(self, part: Part, lane: int, key: str) -> None:
+    def __init__(self, part: Part, runner: int, key: str) -> None:
         self._part = part
-        self._lane = lane
+        self._runner = runner
         self._key = key
         self._bucket = bucket_of(key)
         self._digest = digest(key)
@@ -123,7 +123,7 @@ class Run:
                 raise
             self._failed(error)
         self._part.check_fork()
-        self._part.mine.empty(self._lane)
+        self._part.mine.empty(self._runner)
         self._part.queue.done(self._key)  # REC1
 
     def _work(self) -> Generator[Step, None, None]:
@@ -131,22 +131,22 @@ class Run:
         seconds = part.controller.catch_up
         dead = written.died(part, self._digest)
         if part.tenure is not None:
-            part.mine.fill(self._lane, key, self._digest, _UNLIMITED)
+            part.mine.fill(self._runner, key, self._digest, _UNLIMITED)
             yield Step(part.tenure.admit, (key, part), waits=True)
             if not self._check():
                 part.queue.forget(key)  # TENURE3
                 return
         if dead:
-            self._start = part.mine.fill(self._lane, key, self._digest, seconds)
+            self._start = part.mine.fill(self._runner, key, self._digest, seconds)
             yield from self._succeed(dead)
             return
         if not written.caught_up(part, self._bucket):
-            self._start = part.mine.fill(self._lane, key, self._digest, seconds)
+            self._start = part.mine.fill(self._runner, key, self._digest, seconds)
             yield Step(written.catch_up, (part, self._bucket, seconds), waits=True)
             self._check()
         token = written.current.set((part, key, self._bucket))
         try:
-            self._start = part.mine.fill(self._lane, key, self._digest)
+            self._start = part.mine.fill(self._runner, key, self._digest)
             yield Step(part.controller.function, (key, part.cache), limited=True)
             result = self._check()
         finally:
@@ -178,7 +178,7 @@ class Run:
         else:
             written.mourn(part, self._bucket)
         for death in dead:
-            death.seat.empty(death.lane)
+            death.seat.empty(death.runner)
         if culprit:
             part.queue.add_rate_limited(self._key)  # it may be the key that kills
         else:

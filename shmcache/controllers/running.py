@@ -132,7 +132,7 @@ class Watchdog:
         if over < MARGIN_SECONDS:
             return MARGIN_SECONDS - over
         for seat in board.places:
-            inside = any(lane.since <= now for lane in seat.lanes())
+            inside = any(runner.since <= now for runner in seat.runners())
             if inside and seat.pid in children and self.supervisor is not None:
                 logger.error("%s: hangs after its term, and is killed", controller.name)
                 self.supervisor.kill(children[seat.pid])
@@ -145,11 +145,11 @@ class Watchdog:
             if seat.pid not in children:
                 continue
             late = False
-            for lane in seat.lanes():
-                spent = (now - lane.since) / 1e9
+            for runner in seat.runners():
+                spent = (now - runner.since) / 1e9
                 left = min(left, max(MARGIN_SECONDS, limit - spent))
                 if spent >= limit and now >= seat.ends_at + int(MARGIN_SECONDS * 1e9):
-                    logger.error("%s %s: hangs, and is killed", controller.name, lane.key)
+                    logger.error("%s %s: hangs, and is killed", controller.name, runner.key)
                     late = True
             if late and self.supervisor is not None:
                 self.supervisor.kill(children[seat.pid])

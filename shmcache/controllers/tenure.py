@@ -10,8 +10,8 @@ The coordinator writes them (coordinator.py, one process at a time by a kernel
 lock); the feeder writes that one, too; workers read.
 
     TENURE1  A reconcile begins only while the term goes on and the slot of its key is ours. The
-        worker fills its lane before it looks; the coordinator takes the slot before it looks at
-        the lanes, and looks at them SOON later, when each has seen the other's store.
+        worker fills its runner before it looks; the coordinator takes the slot before it looks at
+        the runners, and looks at them SOON later, when each has seen the other's store.
     TENURE2  A process that is in a key when the term ends, ends itself (running.py).
     TENURE3  A key is held back while the term is in doubt, and dropped only if its slot is
         another's: that one adds all keys of the slot when it gains it.
@@ -125,4 +125,4 @@ class Tenure:
 
     def busy(self) -> set[int]:
         """The slots of keys that living processes are in."""
-        return {slot_of(lane.key) for place in self.board.lived_in for lane in place.lanes()}
+        return {slot_of(runner.key) for place in self.board.lived_in for runner in place.runners()}

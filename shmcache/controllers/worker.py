@@ -37,8 +37,8 @@ _RETIRE_SECONDS = 0.02
 _TENURE_SECONDS = 0.05
 """How soon a process looks again at a term that may have ended."""
 _NOBODY = 1 << 63
-"""A convicted lane that hardly any process has: the others are bystanders."""
-_LANE = "lane "  # names of tasks begin with it
+"""A convicted runner that hardly any process has: the others are bystanders."""
+_RUNNER = "runner "  # names of tasks begin with it
 
 logger = logging.getLogger(__name__)
 
@@ -96,8 +96,8 @@ class Worker:
         if self.controller.asynchronous:
             self._spawn("loop", lambda: asyncio.run(self._serve()))
         else:
-            for lane in range(self.controller.concurrency):
-                self._spawn(f"worker {lane}", lambda lane=lane: self._work(lane))  # type: ignore[misc]
+            for runner in range(self.controller.concurrency):
+                self._spawn(f"worker {runner}", lambda runner=runner: self._work(runner))  # type: ignore[misc]
 
     def stop(self) -> None:
         """No new keys. Returns at once."""
@@ -138,29 +138,29 @@ class Worker:
 
     # ---- keys ------------------------------------------------------------------------------------
 
-    def _work(self, lane: int) -> None:
-        self._idents[lane] = threading.get_ident()
+    def _work(self, runner: int) -> None:
+        self._idents[runner] = threading.get_ident()
         self._sync()
         while not self._stop.is_set():
             key = self.part.queue.get()
             if key is not None:
-                Run(self.part, lane, key).call()
+                Run(self.part, runner, key).call()
 
     async def _serve(self) -> None:
         """An async reconcile: as many tasks as may run at a time, keys taken by a thread."""
         loop = self._loop = asyncio.get_running_loop()
         free = threading.Semaphore(self.controller.concurrency)
-        lanes = list(range(self.controller.concurrency))
+        runners = list(range(self.controller.concurrency))
         running: set[asyncio.Task[None]] = set()
 
         async def run(key: str) -> None:
-            lane = lanes.pop()
+            runner = runners.pop()
             task: Any = asyncio.current_task()
-            task.set_name(f"{_LANE}{lane}")
+            task.set_name(f"{_RUNNER}{runner}")
             try:
-                await Run(self.part, lane, key).await_()
+                await Run(self.part, runner, key).await_()
             finally:
-                lanes.append(lane)
+                runners.append(runner)
                 free.release()
 
         def begin(key: str) -> None:
@@ -171,7 +171,7 @@ class Worker:
         def begin_soon(key: str) -> None:
             loop.call_soon_threadsafe(begin, key)
 
-        self._idents = dict.fromkeys(lanes, threading.get_ident())
+        self._idents = dict.fromkeys(runners, threading.get_ident())
         try:
             await in_thread(self._take, free, begin_soon)
         finally:
@@ -225,8 +225,8 @@ class Worker:
         if self.controller.asynchronous:
             limit += LOOK_SECONDS  # it is cancelled by its loop, unless that hangs
         now = time.monotonic_ns()
-        lanes = [(lane.since, lane.key) for lane in self.part.mine.lanes()]
-        since, key = min(lanes, default=(now, ""))
+        runners = [(runner.since, runner.key) for runner in self.part.mine.runners()]
+        since, key = min(runners, default=(now, ""))
         return max(0.0, limit - (now - since) / 1e9), key
 
     def tenure_left(self) -> float | None:
@@ -237,7 +237,7 @@ class Worker:
         if left > 0:
             return max(left, _TENURE_SECONDS)
         now = time.monotonic_ns()
-        inside = any(lane.since <= now for lane in self.part.mine.lanes())
+        inside = any(runner.since <= now for runner in self.part.mine.runners())
         return 0.0 if inside else _TENURE_SECONDS
 
     def abandon(self) -> None:
@@ -261,28 +261,28 @@ class Worker:
         self.part.mine.convict(self._blocking() or self._overdue(limit))
 
     def _blocking(self) -> int:
-        """The lane whose coroutine does not give its loop back, as a bit; 0 if that is unknown."""
+        """The runner whose coroutine does not give its loop back, as a bit; 0 if unknown."""
         task = None if self._loop is None else asyncio.current_task(self._loop)
-        name = "" if task is None else task.get_name().removeprefix(_LANE)
+        name = "" if task is None else task.get_name().removeprefix(_RUNNER)
         return 1 << int(name) if name.isdigit() else 0
 
     def _overdue(self, limit: float) -> int:
-        """The lanes that are over the time limit, as bits."""
+        """The runners that are over the time limit, as bits."""
         now = time.monotonic_ns()
-        late = [lane for lane in self.part.mine.lanes() if now - lane.since >= limit * 1e9]
-        return sum(1 << lane.number for lane in late)
+        late = [runner for runner in self.part.mine.runners() if now - runner.since >= limit * 1e9]
+        return sum(1 << runner.number for runner in late)
 
     def _in_time(self, limit: float) -> bool:
-        """Whether a lane is in a key that may end yet."""
-        return any(not self._overdue(limit) >> x.number & 1 for x in self.part.mine.lanes())
+        """Whether a runner is in a key that may end yet."""
+        return any(not self._overdue(limit) >> x.number & 1 for x in self.part.mine.runners())
 
     def _log_hung(self, key: str) -> None:
         """Logs where the thread is that is in this key."""
         self.part.mine.add((numbers.TIMEOUTS, 1))
         frames: dict[int, Any] = sys._current_frames()  # noqa: SLF001 - there is no other way
-        for lane in self.part.mine.lanes():
-            if lane.key == key:
-                frame = frames.get(self._idents.get(lane.number, 0))
+        for runner in self.part.mine.runners():
+            if runner.key == key:
+                frame = frames.get(self._idents.get(runner.number, 0))
                 where = "".join(traceback.format_stack(frame)) if frame else "an unknown place\n"
                 logger.error(
                     "%s %s: over its time limit of %g s; this process ends when its other keys "

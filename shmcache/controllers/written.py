@@ -105,20 +105,20 @@ def _metadata(obj: Any, name: str, attribute: str | None = None) -> str:
 
 
 class Death(NamedTuple):
-    """A lane in which a worker ended before it was through with its key."""
+    """A runner in which a worker ended before it was through with its key."""
 
     seat: Seat
-    lane: int
+    runner: int
     culprit: bool
-    """Whether this key may have ended it: no other lane was over its time limit."""
+    """Whether this key may have ended it: no other runner was over its time limit."""
 
 
 def died(part: Part, digest: int) -> list[Death]:
-    """The lanes in which workers died with this key, which is ours now (BOARD3)."""
+    """The runners in which workers died with this key, which is ours now (BOARD3)."""
     return [
-        Death(seat, lane, culprit=not seat.overdue or bool(seat.overdue >> lane & 1))
+        Death(seat, runner, culprit=not seat.overdue or bool(seat.overdue >> runner & 1))
         for seat in part.board.places
-        for lane in seat.lanes_in(digest)
+        for runner in seat.runners_in(digest)
     ]
 
 

@@ -134,7 +134,7 @@ class Member:
             self.machine.send(request.name or "group", request, go)
 
     def _begin(self) -> None:
-        """A worker takes a key, if its slot is ours; a lane is in one key at a time."""
+        """A worker takes a key, if its slot is ours; a runner is in one key at a time."""
         rng = self.world.rng
         slot = rng.randrange(SLOTS)
         if not self.draining and self.election.leads and slot in self.kept.slots:

@@ -120,10 +120,10 @@ def _controllers(cache: Cache) -> dict[str, dict[str, Any]]:
             numbers = Numbers(board)
             now = time.monotonic_ns()
             keys = sorted(
-                ((now - lane.since) / 1e9, lane.key)
+                ((now - runner.since) / 1e9, runner.key)
                 for seat in board.places
                 if seat.pid
-                for lane in seat.lanes()
+                for runner in seat.runners()
             )
         finally:
             board.close()

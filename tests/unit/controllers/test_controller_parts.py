@@ -304,9 +304,9 @@ def test_a_place_left_in_a_key_is_taken_last(place: Place) -> None:
     dead.close()
     mine = board.take_place(1)
     assert mine.number == 1
-    found = [(seat.number, seat.lanes_in(digest("prod/web"))) for seat in board.places]
+    found = [(seat.number, seat.runners_in(digest("prod/web"))) for seat in board.places]
     assert found == [(0, [1]), (1, [])]
-    assert [lane.key for lane in board.places[0].lanes()] == ["prod/web"]
+    assert [runner.key for runner in board.places[0].runners()] == ["prod/web"]
     board.places[0].empty(1)
     other = Board(place, "c")
     assert other.take_place(1).number == 0
@@ -377,7 +377,7 @@ def test_longest_names_have_room(place: Place) -> None:
     key, uid = "n" * 63 + "/" + "x" * 253, "0" * 36
     mine.fill(0, key, digest(key))
     mine.deleted(0, 0, key, uid)
-    assert [lane.key for lane in mine.lanes()] == [key]
+    assert [runner.key for runner in mine.runners()] == [key]
     assert [(one.key, one.uid) for one in mine.deletions()] == [(key, uid)]
     board.close()
 

@@ -2,11 +2,11 @@
 
     header     the layout, starts (FEED3), and the names of the resources that were written
     errors     which errors were logged, and how often each has happened
-    places     one for each process: counts, runners (the key that each is in), versions written by
+    rows       one for each process: counts, runners (the key that each is in), versions written by
                bucket of keys, deletions
     tenure     until when this machine may work, and on which keys (tenure.py)
 
-A place is written by the holder of its lock alone (byte PLACE_LOCK + n; the kernel drops it at
+A row is written by the holder of its lock alone (byte ROW_LOCK + n; the kernel drops it at
 death), and read by all, so that no stopped or killed process can keep others waiting. UPDATE_LOCK
 is held for a few stores when the file is new, when a controller starts, or when a resource is
 first written.
@@ -18,8 +18,8 @@ first written.
         is stored before the version: who dies between the two leaves an old version, long seen.
     BOARD3  A runner is filled before the reconcile and emptied before done(). So the holder of a
         key that finds it in another runner knows that a worker ended in the middle of it. That
-        holder empties the runner when it has dealt with that; no process begins in a place with a
-        filled runner, as long as there is another place.
+        holder empties the runner when it has dealt with that; no process begins in a row with a
+        filled runner, as long as there is another row.
     BOARD4  Garbage in the file costs waits or log lines, and never more: everything that is read is
         a number that is compared, or a text that is compared. One that was truncated is made long
         again by the process that faults (process.c), and is new then.
@@ -40,9 +40,9 @@ from contextlib import contextmanager
 
 from shmcache import _native
 from shmcache._native import ffi, lib
-from shmcache.controllers.places import PLACE, RESOURCES, RUNNERS, Mine, Seat
+from shmcache.controllers.rows import RESOURCES, ROW, RUNNERS, OwnRow, Row
 from shmcache.errors import BusyError, LayoutMismatch, SegmentNotFound, UntrustedSegment
-from shmcache.memory.companions import MARK, PLACE_LOCK, PLACES
+from shmcache.memory.companions import MARK, ROW_LOCK, ROWS
 from shmcache.memory.segments import Place
 
 TYPE_CHECKING = False
@@ -54,8 +54,8 @@ ERRORS = 1024
 
 _NAMES, _NAME = 4096, 256  # of resources
 _ERRORS = _NAMES + RESOURCES * _NAME  # each: its digest, count, last time
-_PLACES = _ERRORS + ERRORS * 32
-TENURE = _PLACES + PLACES * PLACE  # until when this machine may work, and on which slots
+_ROWS = _ERRORS + ERRORS * 32
+TENURE = _ROWS + ROWS * ROW  # until when this machine may work, and on which slots
 SIZE = TENURE + 4096
 
 UPDATE_LOCK, TENURE_LOCK = 0, 1
@@ -128,7 +128,7 @@ class Board:
         if self._fd < 0:
             return
         gone = self._where.location.identity(self._where.pointer) is None
-        if gone and not any(self.held(number) for number in range(PLACES)):
+        if gone and not any(self.held(number) for number in range(ROWS)):
             self._where.location.unlink(self.file)
         self.words.release()
         self.map = memoryview(b"")
@@ -153,36 +153,36 @@ class Board:
         self.map[at + 8 : at + 8 + len(found)] = found
         self.words[at // 8] = len(found)
 
-    # ---- places ----------------------------------------------------------------------------------
+    # ---- rows ------------------------------------------------------------------------------------
 
-    def take_place(self, concurrency: int) -> Mine:
-        """A place that nobody holds, once. BusyError if there are too many processes."""
+    def take_row(self, concurrency: int) -> OwnRow:
+        """A row that nobody holds, once. BusyError if there are too many processes."""
         if concurrency > RUNNERS:
             raise ValueError(f"a process works on {RUNNERS} keys at a time at most")
         for clean in (True, False):
-            for number in range(PLACES):
-                mine = Mine(self, number, _PLACES + number * PLACE)
+            for number in range(ROWS):
+                mine = OwnRow(self, number, _ROWS + number * ROW)
                 if clean and any(mine.runners()):
                     continue
-                if lib.shmc_lock_byte(self._fd, PLACE_LOCK + number) == _native.OK:
+                if lib.shmc_lock_byte(self._fd, ROW_LOCK + number) == _native.OK:
                     self.words[2] = max(self.words[2], number + 1)
                     mine.enter(concurrency)
                     return mine
-        raise BusyError(f"a controller has {PLACES} processes at most")
+        raise BusyError(f"a controller has {ROWS} processes at most")
 
-    def leave_place(self, number: int) -> None:
+    def leave_row(self, number: int) -> None:
         """Nobody holds it any more."""
-        _native.check(lib.shmc_unlock_byte(self._fd, PLACE_LOCK + number), "leaving a board")
+        _native.check(lib.shmc_unlock_byte(self._fd, ROW_LOCK + number), "leaving a board")
 
     def held(self, number: int) -> bool:
-        """Whether somebody holds a place who did not get it through this board."""
-        return lib.shmc_probe_byte(self._fd, PLACE_LOCK + number) == _native.BUSY
+        """Whether a process holds a row that it did not take through this board."""
+        return lib.shmc_probe_byte(self._fd, ROW_LOCK + number) == _native.BUSY
 
     @property
-    def places(self) -> list[Seat]:
+    def rows(self) -> list[Row]:
         """All that were ever taken."""
-        count = min(self.words[2], PLACES)
-        return [Seat(self, number, _PLACES + number * PLACE) for number in range(count)]
+        count = min(self.words[2], ROWS)
+        return [Row(self, number, _ROWS + number * ROW) for number in range(count)]
 
     # ---- the tenure ------------------------------------------------------------------------------
 
@@ -195,9 +195,9 @@ class Board:
         _native.check(lib.shmc_unlock_byte(self._fd, TENURE_LOCK), "leaving a board")
 
     @property
-    def lived_in(self) -> list[Seat]:
-        """The places that processes hold now, but for those of this board."""
-        return [place for place in self.places if self.held(place.number)]
+    def lived_in(self) -> list[Row]:
+        """The rows that processes hold now, but for those of this board."""
+        return [row for row in self.rows if self.held(row.number)]
 
     # ---- starts ----------------------------------------------------------------------------------
 

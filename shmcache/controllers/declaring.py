@@ -19,8 +19,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shmcache.callables import check_callable, is_coroutine_function
-from shmcache.controllers.places import PROCESSES, RUNNERS
 from shmcache.controllers.predicates import Predicate
+from shmcache.controllers.rows import PROCESSES, RUNNERS
 from shmcache.controllers.sources import (
     Mapper,
     Owns,

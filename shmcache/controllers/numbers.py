@@ -34,12 +34,11 @@ class Numbers:
     """All counts of a controller at one moment, of processes that are and that were."""
 
     def __init__(self, board: Board) -> None:
-        places = board.places
+        rows = board.rows
         self.counts = [
-            sum(place.count(number) for place in places)
-            for number in range(_BOUNDS_AT + len(BOUNDS) + 1)
+            sum(row.count(number) for row in rows) for number in range(_BOUNDS_AT + len(BOUNDS) + 1)
         ]
-        held = [place for place in places if place.pid]
+        held = [row for row in rows if row.pid]
         self.results = dict(zip(RESULTS, self.counts, strict=False))
         """Reconciles by result: success, error, requeue, requeue_after."""
         self.errors = self.counts[ERROR]
@@ -55,9 +54,9 @@ class Numbers:
         """Times that a predicate, or a function of `watches`, raised."""
         self.seconds = self.counts[NANOSECONDS] / 1e9
         """That were spent in reconciles."""
-        self.active = sum(1 for place in held for _ in place.runners())
+        self.active = sum(1 for row in held for _ in row.runners())
         """Keys that are being worked on."""
-        self.concurrent = sum(place.concurrency for place in held)
+        self.concurrent = sum(row.concurrency for row in held)
         """Keys that can be worked on at a time."""
 
     @property

@@ -1,4 +1,4 @@
-"""One process's part in a controller: its cache, queue, place on the board."""
+"""One process's part in a controller: its cache, queue, row on the board."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 class Part:
-    """The cache, queue, board and place that everything in a worker process shares."""
+    """The cache, queue, board and row that everything in a worker process shares."""
 
     def __init__(self, controller: Controller, cache: Cache) -> None:
         self.controller = controller
         self.cache = cache
         self.sources = controller.sources
         self.board = Board(cache.place, controller.name)
-        self.mine = self.board.take_place(controller.concurrency)
+        self.mine = self.board.take_row(controller.concurrency)
         self.queue: WorkQueue = controller.queue(cache)
         self.stopping = False
         self.tenure = Tenure(self.board) if controller.shared else None
         """The permission of this machine, if a Lease decides about it."""
         self.pid = os.getpid()
         self.seen: dict[tuple[int, int], int] = {}
-        """By place and bucket: up to when all deletions were seen."""
+        """By row and bucket: up to when all deletions were seen."""
         self._written: list[str] = []
 
     def written_resources(self) -> list[tuple[str, int]]:

@@ -29,8 +29,8 @@ from shmcache.controllers import numbers, written
 from shmcache.controllers.board import bucket_of
 from shmcache.controllers.outcomes import NotCaughtUp, Requeue, is_terminal
 from shmcache.controllers.part import Part
-from shmcache.controllers.places import digest
 from shmcache.controllers.reports import report
+from shmcache.controllers.rows import digest
 from shmcache.errors import ForkedError, StaleObjectError
 
 logger = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ class Run:
         else:
             written.mourn(part, self._bucket)
         for death in dead:
-            death.seat.empty(death.runner)
+            death.row.empty(death.runner)
         if culprit:
             part.queue.add_rate_limited(self._key)  # it may be the key that kills
         else:

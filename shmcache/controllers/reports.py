@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 from shmcache.controllers.board import Board
-from shmcache.controllers.places import digest
+from shmcache.controllers.rows import digest
 from shmcache.handlers.distinct import identity, is_due
 
 AGAIN_SECONDS = 3600.0

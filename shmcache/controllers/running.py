@@ -131,28 +131,28 @@ class Watchdog:
         over, now = -Tenure(board).left, time.monotonic_ns()
         if over < MARGIN_SECONDS:
             return MARGIN_SECONDS - over
-        for seat in board.places:
-            inside = any(runner.since <= now for runner in seat.runners())
-            if inside and seat.pid in children and self.supervisor is not None:
+        for row in board.rows:
+            inside = any(runner.since <= now for runner in row.runners())
+            if inside and row.pid in children and self.supervisor is not None:
                 logger.error("%s: hangs after its term, and is killed", controller.name)
-                self.supervisor.kill(children[seat.pid])
+                self.supervisor.kill(children[row.pid])
         return MARGIN_SECONDS
 
     def _look_at_limit(self, controller: Controller, children: dict[int, int]) -> float:
         limit = (controller.time_limit or 0.0) + MARGIN_SECONDS
         now, left = time.monotonic_ns(), limit
-        for seat in self._board(controller).places:
-            if seat.pid not in children:
+        for row in self._board(controller).rows:
+            if row.pid not in children:
                 continue
             late = False
-            for runner in seat.runners():
+            for runner in row.runners():
                 spent = (now - runner.since) / 1e9
                 left = min(left, max(MARGIN_SECONDS, limit - spent))
-                if spent >= limit and now >= seat.ends_at + int(MARGIN_SECONDS * 1e9):
+                if spent >= limit and now >= row.ends_at + int(MARGIN_SECONDS * 1e9):
                     logger.error("%s %s: hangs, and is killed", controller.name, runner.key)
                     late = True
             if late and self.supervisor is not None:
-                self.supervisor.kill(children[seat.pid])
+                self.supervisor.kill(children[row.pid])
         return left
 
     def _board(self, controller: Controller) -> Board:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from shmcache.callables import check_plain, refuse_awaitable
-from shmcache.controllers.places import RESOURCES, digest
 from shmcache.controllers.predicates import Predicate
+from shmcache.controllers.rows import RESOURCES, digest
 from shmcache.handlers.tombstone import Tombstone
 from shmcache.protocol.builtins import builtin
 from shmcache.queue.feeder import SourceEvent

@@ -125,4 +125,4 @@ class Tenure:
 
     def busy(self) -> set[int]:
         """The slots of keys that living processes are in."""
-        return {slot_of(runner.key) for place in self.board.lived_in for runner in place.runners()}
+        return {slot_of(runner.key) for row in self.board.lived_in for runner in row.runners()}

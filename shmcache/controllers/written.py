@@ -16,7 +16,7 @@ its next bookmark, in a minute or so.)
 
     WRITTEN1  written() and deleted() have stored their words when they return, and so before
         done().
-    WRITTEN2  A version is forgotten after places.EXPIRE seconds: a server that was restored from
+    WRITTEN2  A version is forgotten after rows.EXPIRE seconds: a server that was restored from
         a backup never reaches it. client-go's expectations end after the same time.
 """
 
@@ -28,14 +28,14 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmcache.controllers.outcomes import NotCaughtUp
-from shmcache.controllers.places import MAX, Deletion, Seat, expired
+from shmcache.controllers.rows import MAX, Deletion, Row, expired
 from shmcache.errors import LeadershipLost
 from shmcache.protocol import versions
 
 if TYPE_CHECKING:
     from shmcache.controllers.part import Part
 
-_DEATH = "(a worker died)"  # in the place of a resource; its versions are moments
+_DEATH = "(a worker died)"  # instead of a resource; its versions are moments
 
 current: ContextVar[tuple[Part, str, int]] = ContextVar("shmcache.controllers.current")
 """The process's part, the key and its bucket, in a reconcile."""
@@ -107,7 +107,7 @@ def _metadata(obj: Any, name: str, attribute: str | None = None) -> str:
 class Death(NamedTuple):
     """A runner in which a worker ended before it was through with its key."""
 
-    seat: Seat
+    row: Row
     runner: int
     culprit: bool
     """Whether this key may have ended it: no other runner was over its time limit."""
@@ -116,9 +116,9 @@ class Death(NamedTuple):
 def died(part: Part, digest: int) -> list[Death]:
     """The runners in which workers died with this key, which is ours now (BOARD3)."""
     return [
-        Death(seat, runner, culprit=not seat.overdue or bool(seat.overdue >> runner & 1))
-        for seat in part.board.places
-        for runner in seat.runners_in(digest)
+        Death(row, runner, culprit=not row.overdue or bool(row.overdue >> runner & 1))
+        for row in part.board.rows
+        for runner in row.runners_in(digest)
     ]
 
 
@@ -140,20 +140,20 @@ def caught_up(part: Part, bucket: int) -> bool:
 def catch_up(part: Part, bucket: int, seconds: float) -> None:
     """Waits until the cache shows what the keys of the bucket wrote; NotCaughtUp if it does not."""
     deadline = time.monotonic() + seconds
-    places = part.board.places
+    rows = part.board.rows
     for resource, number in part.written_resources():
         newest = 0
-        for seat in places:
-            when, version = seat.written(bucket, number)
+        for row in rows:
+            when, version = row.written(bucket, number)
             if version > newest and not expired(when):
                 newest = version
         if newest and resource == _DEATH:
             _settle(newest)
         elif newest and not _reaches(part, resource, newest, deadline):
             raise NotCaughtUp(f"{resource} is not at version {newest} yet, which this key wrote")
-    for seat in places:
-        if seat.deleted_at(bucket) > part.seen.get((seat.number, bucket), 0):
-            _see_deletions(part, seat, bucket, deadline)
+    for row in rows:
+        if row.deleted_at(bucket) > part.seen.get((row.number, bucket), 0):
+            _see_deletions(part, row, bucket, deadline)
 
 
 def _settle(until: int) -> None:
@@ -172,15 +172,15 @@ def _reaches(part: Part, resource: str, version: int, deadline: float) -> bool:
     return cached.wait_for(str(version), max(0.0, deadline - time.monotonic()))
 
 
-def _see_deletions(part: Part, seat: Seat, bucket: int, deadline: float) -> None:
-    stamp = seat.deleted_at(bucket)
-    for deletion in seat.deletions():
+def _see_deletions(part: Part, row: Row, bucket: int, deadline: float) -> None:
+    stamp = row.deleted_at(bucket)
+    for deletion in row.deletions():
         if deletion.bucket == bucket and not expired(deletion.when):
             if not _await_deletion(part, deletion, deadline):
                 raise NotCaughtUp(f"{deletion.key} is there still, which this key deleted")
-            if seat.number == part.mine.number:
+            if row.number == part.mine.number:
                 part.mine.forget(deletion)
-    part.seen[seat.number, bucket] = stamp
+    part.seen[row.number, bucket] = stamp
 
 
 def _await_deletion(part: Part, deletion: Deletion, deadline: float) -> bool:

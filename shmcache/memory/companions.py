@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 QUEUE, HALF_QUEUE = ".queue", ".newqueue"
 MARK = "@"
 """Between the names of a cache and of a controller; no cache has it in its name."""
-PLACE_LOCK = 64
-PLACES = 128
-"""Processes of a controller, each with a lock: bytes PLACE_LOCK + n of its board."""
+ROW_LOCK = 64
+ROWS = 128
+"""Processes of a controller, each with a lock: bytes ROW_LOCK + n of its board."""
 
 
 def queue_files(place: Place) -> list[str]:
@@ -84,7 +84,7 @@ def remove_boards(place: Place) -> None:
             fd = location.open(file, writable=True)
         except OSError:
             continue  # it is gone already, or not ours
-        lock = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, PLACE_LOCK, PLACES, 0)
+        lock = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, ROW_LOCK, ROWS, 0)
         try:
             found = struct.unpack_from("h", fcntl.fcntl(fd, fcntl.F_OFD_GETLK, lock))[0]
         finally:

@@ -391,7 +391,7 @@ def test_a_cache_without_a_writer_is_read_with_a_warning(world: World) -> None:
         assert "has no writer" in done.err
         assert f"{name}: kept: 1 process uses its last state" in kept.out
     board = Board(Place(name), "web")  # a controller's, which outlives the cache's readers
-    board.take_place(1)
+    board.take_row(1)
     now = ("--older-than", "0", "--cache", name)
     assert (
         f"{name}: kept: 1 process uses its last state"

@@ -369,7 +369,7 @@ def test_a_write_that_the_server_lost_is_forgotten(
 ) -> None:
     """WRITTEN2: a server restored from a backup never reaches that version."""
     monkeypatch.setenv("SHMCACHE_TEST_JOURNAL", path)
-    monkeypatch.setattr("shmcache.controllers.places.EXPIRE", 0.3)
+    monkeypatch.setattr("shmcache.controllers.rows.EXPIRE", 0.3)
     put(writer, "mine", 5, "write", until=1, value="50")
     with shmcache.attach(writer.name) as cache:
         worker = shmcache.controller("pods", catch_up=0.02)(act).start(cache)

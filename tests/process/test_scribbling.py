@@ -261,12 +261,12 @@ def tended(queue: WorkQueue) -> dict[str, int | float]:
 
 def test_a_truncated_board_ends_no_process(name: str) -> None:
     board, other = Board(Place(name), "things"), Board(Place(name), "things")
-    mine = board.take_place(1)
+    mine = board.take_row(1)
     assert 0 == board.resource("pods")
     os.truncate(file_of(Place(name), ".board"), 0)
 
-    assert [] == [lane for lane in other.places if lane.number > 0]
-    mine.leave() if hasattr(mine, "leave") else board.leave_place(mine.number)
+    assert [] == [row for row in other.rows if row.number > 0]
+    mine.leave() if hasattr(mine, "leave") else board.leave_row(mine.number)
     assert 0 == other.resource("pods")
     board.close()
     other.close()

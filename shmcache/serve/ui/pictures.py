@@ -121,9 +121,9 @@ def _controllers(cache: Cache) -> dict[str, dict[str, Any]]:
             now = time.monotonic_ns()
             keys = sorted(
                 ((now - runner.since) / 1e9, runner.key)
-                for seat in board.places
-                if seat.pid
-                for runner in seat.runners()
+                for row in board.rows
+                if row.pid
+                for runner in row.runners()
             )
         finally:
             board.close()

@@ -15,10 +15,10 @@ import pytest
 
 import shmcache
 from shmcache._native import lib
-from shmcache.controllers import numbers, places, predicates, reports
+from shmcache.controllers import numbers, predicates, reports, rows
 from shmcache.controllers.board import Board
 from shmcache.controllers.numbers import Numbers
-from shmcache.controllers.places import digest
+from shmcache.controllers.rows import digest
 from shmcache.controllers.sources import Owns, Sources, Type, Watches
 from shmcache.errors import BusyError, LayoutMismatch
 from shmcache.handlers.tombstone import Tombstone
@@ -285,14 +285,14 @@ def place(writer: shmcache.Writer) -> Place:
 
 def test_places_are_held_by_a_lock(place: Place) -> None:
     one, other = Board(place, "c"), Board(place, "c")
-    mine, theirs = one.take_place(1), other.take_place(1)
+    mine, theirs = one.take_row(1), other.take_row(1)
     assert (mine.number, theirs.number) == (0, 1)
-    assert [seat.pid for seat in one.places] == [os.getpid()] * 2
+    assert [row.pid for row in one.rows] == [os.getpid()] * 2
     assert other.held(0)
     assert not one.held(0)  # by itself
     other.close()  # as death does: the lock falls
     third = Board(place, "c")
-    assert third.take_place(1).number == 1
+    assert third.take_row(1).number == 1
     third.close()
     one.close()
 
@@ -300,16 +300,16 @@ def test_places_are_held_by_a_lock(place: Place) -> None:
 def test_a_place_left_in_a_key_is_taken_last(place: Place) -> None:
     """BOARD3: until somebody has dealt with the key."""
     dead, board = Board(place, "c"), Board(place, "c")
-    dead.take_place(2).fill(1, "prod/web", digest("prod/web"))
+    dead.take_row(2).fill(1, "prod/web", digest("prod/web"))
     dead.close()
-    mine = board.take_place(1)
+    mine = board.take_row(1)
     assert mine.number == 1
-    found = [(seat.number, seat.runners_in(digest("prod/web"))) for seat in board.places]
+    found = [(row.number, row.runners_in(digest("prod/web"))) for row in board.rows]
     assert found == [(0, [1]), (1, [])]
-    assert [runner.key for runner in board.places[0].runners()] == ["prod/web"]
-    board.places[0].empty(1)
+    assert [runner.key for runner in board.rows[0].runners()] == ["prod/web"]
+    board.rows[0].empty(1)
     other = Board(place, "c")
-    assert other.take_place(1).number == 0
+    assert other.take_row(1).number == 0
     other.close()
     board.close()
 
@@ -317,12 +317,12 @@ def test_a_place_left_in_a_key_is_taken_last(place: Place) -> None:
 def test_the_newest_version_is_remembered(place: Place) -> None:
     """B2."""
     board = Board(place, "c")
-    mine, pods = board.take_place(1), board.resource("pods")
+    mine, pods = board.take_row(1), board.resource("pods")
     for version in (7, 9, 8):
         mine.wrote(5, pods, version)
-    assert board.places[0].written(5, pods)[1] == 9
-    assert board.places[0].written(6, pods) == (0, 0)
-    assert board.places[0].written(5, board.resource("nodes")) == (0, 0)
+    assert board.rows[0].written(5, pods)[1] == 9
+    assert board.rows[0].written(6, pods) == (0, 0)
+    assert board.rows[0].written(5, board.resource("nodes")) == (0, 0)
     board.close()
 
 
@@ -330,9 +330,9 @@ def test_resources_have_the_same_numbers_for_all(place: Place) -> None:
     one, other = Board(place, "c"), Board(place, "c")
     assert [one.resource("pods"), other.resource("nodes"), other.resource("pods")] == [0, 1, 0]
     assert ["pods", "nodes"] == one.resources([]) == other.resources(["pods"])
-    for number in range(places.RESOURCES - 2):
+    for number in range(rows.RESOURCES - 2):
         one.resource(f"more-{number}")
-    assert len(other.resources([])) == places.RESOURCES == lib.SHMC_QUEUE_RESOURCES_MAX
+    assert len(other.resources([])) == rows.RESOURCES == lib.SHMC_QUEUE_RESOURCES_MAX
     with pytest.raises(ValueError, match=r"at most 1,024 resources, not 'too-many'"):
         one.resource("too-many")
     one.close()
@@ -342,14 +342,14 @@ def test_resources_have_the_same_numbers_for_all(place: Place) -> None:
 def test_versions_of_every_resource_are_apart(place: Place) -> None:
     """Those of the last one lie before the first deletion."""
     board = Board(place, "c")
-    mine = board.take_place(1)
+    mine = board.take_row(1)
     assert mine.deleted(3, 0, "prod/web", "u") is None
-    numbers = [0, 1, 15, 16, 17, places.RESOURCES - 1]
+    numbers = [0, 1, 15, 16, 17, rows.RESOURCES - 1]
     for number in numbers:
-        for bucket in (0, places.BUCKETS - 1):
+        for bucket in (0, rows.BUCKETS - 1):
             mine.wrote(bucket, number, 1000 * number + bucket + 1)
     for number in numbers:
-        for bucket in (0, places.BUCKETS - 1):
+        for bucket in (0, rows.BUCKETS - 1):
             assert mine.written(bucket, number)[1] == 1000 * number + bucket + 1
     assert [one.key for one in mine.deletions()] == ["prod/web"]
     board.close()
@@ -357,23 +357,23 @@ def test_versions_of_every_resource_are_apart(place: Place) -> None:
 
 def test_deletions_are_never_overwritten_unseen(place: Place) -> None:
     board = Board(place, "c")
-    mine = board.take_place(1)
-    for number in range(places.DELETIONS):
+    mine = board.take_row(1)
+    for number in range(rows.DELETIONS):
         assert mine.deleted(3, 0, f"prod/{number}", f"u-{number}") is None
     oldest = mine.deleted(3, 0, "prod/more", "u-more")
     assert oldest is not None
     assert (oldest.key, oldest.uid, oldest.bucket) == ("prod/0", "u-0", 3)
     mine.forget(oldest)
     assert mine.deleted(4, 0, "prod/more", "u-more") is None
-    seen = list(board.places[0].deletions())
-    assert len(seen) == places.DELETIONS
-    assert board.places[0].deleted_at(4) == next(one.when for one in seen if one.key == "prod/more")
+    seen = list(board.rows[0].deletions())
+    assert len(seen) == rows.DELETIONS
+    assert board.rows[0].deleted_at(4) == next(one.when for one in seen if one.key == "prod/more")
     board.close()
 
 
 def test_longest_names_have_room(place: Place) -> None:
     board = Board(place, "c")
-    mine = board.take_place(1)
+    mine = board.take_row(1)
     key, uid = "n" * 63 + "/" + "x" * 253, "0" * 36
     mine.fill(0, key, digest(key))
     mine.deleted(0, 0, key, uid)
@@ -419,7 +419,7 @@ def test_distinct_errors_are_logged_once(place: Place, caplog: pytest.LogCapture
 def test_numbers_are_those_of_all_processes(place: Place) -> None:
     one, other = Board(place, "c"), Board(place, "c")
     for board, spent in ((one, 4_000_000), (other, 70_000_000_000)):
-        mine = board.take_place(3)
+        mine = board.take_row(3)
         mine.add((numbers.SUCCESS, 2), (numbers.NANOSECONDS, spent), (numbers.bound(spent), 1))
         mine.fill(0, "prod/web", digest("prod/web"))
     found = Numbers(one)
@@ -439,7 +439,7 @@ def test_a_board_goes_with_its_cache(name: str) -> None:
     with shmcache.Writer(name, ["pods"], arena_max="64MiB", ring_slots=64) as writer:
         place = writer.place
         board = Board(place, "c")
-        mine = board.take_place(1)
+        mine = board.take_row(1)
         writer.close()
         assert place.location.identity(board.file) is not None  # somebody works at it
         mine.leave()
@@ -451,7 +451,7 @@ def test_a_board_that_nobody_holds_goes_first(name: str) -> None:
     with shmcache.Writer(name, ["pods"], arena_max="64MiB", ring_slots=64) as writer:
         place = writer.place
         board = Board(place, "c")
-        board.take_place(1).leave()
+        board.take_row(1).leave()
         board.close()
         assert place.location.identity(board.file) is not None  # its versions are needed still
     assert place.location.identity(board.file) is None
@@ -465,15 +465,17 @@ def test_a_board_of_another_layout_is_refused(place: Place) -> None:
         Board(place, "c")
 
 
-def test_there_are_so_many_places(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shmcache.controllers.board.PLACES", 3)
+def test_a_board_has_as_many_rows_as_processes_may_be(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shmcache.controllers.board.ROWS", 3)
     boards = [Board(place, "c") for _ in range(4)]
-    boards[0].take_place(1).fill(0, "prod/web", digest("prod/web"))
+    boards[0].take_row(1).fill(0, "prod/web", digest("prod/web"))
     boards[0].close()
-    assert [board.take_place(1).number for board in boards[1:3]] == [1, 2]
+    assert [board.take_row(1).number for board in boards[1:3]] == [1, 2]
     boards[0] = Board(place, "c")
-    assert boards[0].take_place(1).number == 0  # though nobody has dealt with its key
+    assert boards[0].take_row(1).number == 0  # though nobody has dealt with its key
     with pytest.raises(BusyError, match="3 processes"):
-        boards[3].take_place(1)
+        boards[3].take_row(1)
     for board in boards:
         board.close()

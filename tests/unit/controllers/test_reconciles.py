@@ -19,7 +19,7 @@ from reconciled import PATIENCE, Lab, Script, eventually
 
 import shmcache
 from shmcache import states
-from shmcache.controllers import places
+from shmcache.controllers import rows
 from shmcache.controllers.board import Board
 from shmcache.controllers.outcomes import NotCached, is_terminal
 from shmcache.controllers.worker import Worker
@@ -207,7 +207,7 @@ def test_a_recover_that_returns_a_coroutine_is_tried_again_and_says_so(
 
     key = lab.put("web")
     dead = Board(lab.cache.place, "lab")
-    dead.take_place(1).fill(0, key, places.digest(key))
+    dead.take_row(1).fill(0, key, rows.digest(key))
     dead.close()
     lab.start(script.function(asynchronous=True), recover=recover)
     assert script.hear() == key
@@ -606,7 +606,7 @@ def test_a_version_from_before_a_restore_holds_no_key_for_longer_than_it_is_reme
     lab: Lab, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each write used to renew the old version, so the bucket waited again and again."""
-    monkeypatch.setattr(places, "EXPIRE", 0.4)
+    monkeypatch.setattr(rows, "EXPIRE", 0.4)
     key = lab.put("web")
 
     def write(version: int) -> Any:
@@ -630,14 +630,14 @@ def test_an_older_version_neither_hides_nor_renews_a_newer_one(
     cache: shmcache.Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board = Board(cache.place, "c")
-    mine = board.take_place(1)
+    mine = board.take_row(1)
     mine.wrote(3, 0, 10)
     first = mine.written(3, 0)
     mine.wrote(3, 0, 5)
     assert mine.written(3, 0) == first
     mine.wrote(3, 0, 12)
     assert mine.written(3, 0)[1] == 12
-    monkeypatch.setattr(places, "EXPIRE", -1.0)
+    monkeypatch.setattr(rows, "EXPIRE", -1.0)
     mine.wrote(3, 0, 7)
     assert mine.written(3, 0)[1] == 7
     assert mine.written(3, 0)[0] > first[0]

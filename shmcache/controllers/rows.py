@@ -1,4 +1,4 @@
-"""One process's place on a board: what it counts, which keys it is in, what it wrote."""
+"""One process's row on a board: what it counts, which keys it is in, what it wrote."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
-from shmcache.memory.companions import PLACES
+from shmcache.memory.companions import ROWS
 
 if TYPE_CHECKING:
     from shmcache.controllers.board import Board
 
 RUNNERS, _RUNNER = 64, 512
-PROCESSES = PLACES
+PROCESSES = ROWS
 BUCKETS = 1024
 RESOURCES = 1024
 """That feed a controller, or that it writes."""
@@ -33,7 +33,7 @@ _STAMPS = _RUNNERS + RUNNERS * _RUNNER  # by bucket: when it deleted something
 _VERSIONS = _STAMPS + BUCKETS * 8  # by resource and bucket: when, version
 _RARE = _VERSIONS + _OFTEN * BUCKETS * 16
 _DELETIONS = _RARE + (RESOURCES - _OFTEN) * _RARE_BUCKETS * 16
-PLACE = _DELETIONS + DELETIONS * _DELETION
+ROW = _DELETIONS + DELETIONS * _DELETION
 
 # A runner, a thread or task that reconciles: since when (0: it is in no key), the key's digest, the
 # key.
@@ -71,8 +71,8 @@ class Deletion(NamedTuple):
     uid: str
 
 
-class Seat:
-    """A place, as anybody may look at it."""
+class Row:
+    """A row, as any process reads it."""
 
     def __init__(self, board: Board, number: int, at: int) -> None:
         self.board = board
@@ -140,8 +140,8 @@ class Seat:
     def _version(self, bucket: int, resource: int) -> int:
         if resource < _OFTEN:
             return self._at + (_VERSIONS + (resource * BUCKETS + bucket % BUCKETS) * 16) // 8
-        row = (resource - _OFTEN) * _RARE_BUCKETS + bucket % _RARE_BUCKETS
-        return self._at + (_RARE + row * 16) // 8
+        rare = (resource - _OFTEN) * _RARE_BUCKETS + bucket % _RARE_BUCKETS
+        return self._at + (_RARE + rare * 16) // 8
 
     def deleted_at(self, bucket: int) -> int:
         """When something was deleted last in this bucket; 0 if nothing was."""
@@ -162,8 +162,8 @@ class Seat:
         return Deletion(at, when, bucket, resource, key, uid)
 
 
-class Mine(Seat):
-    """The place of this process: only the settler of a dead one's runner also writes it."""
+class OwnRow(Row):
+    """The row of this process: only the settler of a dead one's runner also writes it."""
 
     def __init__(self, board: Board, number: int, at: int) -> None:
         super().__init__(board, number, at)
@@ -180,11 +180,11 @@ class Mine(Seat):
         self.board.words[self._at] = os.getpid()
 
     def leave(self) -> None:
-        """Gives the place up in order: in no key."""
+        """Gives the row up in order: in no key."""
         for runner in list(self.runners()):
             self.empty(runner.number)
         self.board.words[self._at] = 0
-        self.board.leave_place(self.number)
+        self.board.leave_row(self.number)
 
     def end_by(self, moment: int) -> None:
         """This process ends, and its other runners have until then."""

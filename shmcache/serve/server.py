@@ -19,7 +19,7 @@ from shmcache.serve.http.loop import Loop, Pending, Timer
 from shmcache.serve.http.quotas import Quota
 from shmcache.serve.http.shares import Shares
 from shmcache.serve.limits import Limits
-from shmcache.serve.read import namespace_versions as lanes
+from shmcache.serve.read import namespace_versions
 from shmcache.serve.read.consistency import CACHED, Consistency
 from shmcache.serve.read.fast_get import Usual
 from shmcache.serve.read.past_states import PastStates
@@ -176,7 +176,11 @@ class Server(Listening):
         """
         try:
             cached = self.cache[resource]
-            found = lanes.version_of(cached.record(), namespace) if namespace else cached.version
+            found = (
+                namespace_versions.version_of(cached.record(), namespace)
+                if namespace
+                else cached.version
+            )
         except KeyError as error:
             raise failures.not_listed() from error
         return int(found) if found is not None and found.isdecimal() else 0

@@ -93,11 +93,13 @@ def _summary(event: Json) -> tuple[str, str, str]:
 class World:
     """A channel, and its turns."""
 
-    def __init__(self, cache: shmcache.Cache, *, lanes: bool = False, limit: int = 1 << 20) -> None:
+    def __init__(
+        self, cache: shmcache.Cache, *, separate: bool = False, limit: int = 1 << 20
+    ) -> None:
         self.cache = cache
         self.limit = limit
         self.soon: deque[Callable[[], object]] = deque()
-        self.channel = Channel(cache, "pods", PODS, own=lanes)
+        self.channel = Channel(cache, "pods", PODS, separate=separate)
 
     def watch(
         self, query: str = "", namespace: str = "", shape: accept.Shape = accept.FULL

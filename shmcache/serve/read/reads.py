@@ -13,8 +13,7 @@ from shmcache.serve.catalogue import declaration
 from shmcache.serve.http import pretty, zipping
 from shmcache.serve.http.answers import Answer, Stream
 from shmcache.serve.http.weights import weight_of_selectors
-from shmcache.serve.read import lists, shapes
-from shmcache.serve.read import namespace_versions as lanes
+from shmcache.serve.read import lists, namespace_versions, shapes
 from shmcache.serve.read import past_states as past
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ def _state(
 ) -> tuple[State, str | None]:
     """The state to list, and the key after which to begin, relative to the list's scope."""
     root, number = server.catalogue.root(served)
-    version = lanes.version_of(root.record(number), namespace) or "0"
+    version = namespace_versions.version_of(root.record(number), namespace) or "0"
     latest = past.state_of(root, number, version)
     if asked.continue_token:
         return _continued(server, served, latest, asked.continue_token)

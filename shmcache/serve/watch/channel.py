@@ -31,7 +31,7 @@ from shmcache.errors import Lapped, StaleObjectError
 from shmcache.protocol import failures
 from shmcache.protocol.versions import number_of
 from shmcache.serve.catalogue import declaration
-from shmcache.serve.read import namespace_versions as lanes
+from shmcache.serve.read import namespace_versions
 from shmcache.serve.watch.change import WatchChange, changes_of, difference, ends_gap
 from shmcache.serve.watch.fills import Fill, Fills
 from shmcache.serve.watch.history import History
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from shmcache.serve.watch.watcher import Watcher
 
 UNKNOWN = 1 << 256
-"""The floor of a lane whose version is unknown: no watch can resume."""
+"""The floor of a part whose version is unknown: no watch can resume."""
 SLICE = 64
 """Deltas delivered in one turn, and written as one."""
 PAST = 4096
@@ -71,11 +71,11 @@ class Group:
 class Channel:
     """Follows one resource as long as it is watched. Used only in the loop's thread."""
 
-    def __init__(self, cache: Cache, resource: str, kind: Kind, *, own: bool = False) -> None:
-        """`own`: each namespace is watched separately, with versions of its own."""
+    def __init__(self, cache: Cache, resource: str, kind: Kind, *, separate: bool = False) -> None:
+        """`separate`: each namespace is watched separately: a part, with versions of its own."""
         self.resource = resource
         self.kind = kind
-        self.lanes = own
+        self.separate = separate
         self.watchers: dict[Watcher, None] = {}
         """All watches, in any phase."""
         self.waiting: dict[Watcher, None] = {}
@@ -99,7 +99,7 @@ class Channel:
         record = root.record(self.number)
         self._stand(root, record)
         self._begin_history()
-        if not self.lanes and self.latest >= 0:
+        if not self.separate and self.latest >= 0:
             self._histories[""] = self._past(root, record)
 
     def _stand(self, root: Root, record: Record) -> None:
@@ -110,17 +110,17 @@ class Channel:
         self._breaks: int = record["breaks"]
         self.declaration = declaration(record)
         """The declaration of the resource in `root`."""
-        self._lanes = lanes.versions(record) if self.lanes else {}
+        self._versions = namespace_versions.versions(record) if self.separate else {}
         self.latest = number_of(record["version"])
         """The version of `root` as a number; -1: versions mean nothing here."""
         self._target: tuple[Root, Record] | None = None
 
     def _begin_history(self) -> None:
-        self._begun = {lane: number_of(version) for lane, version in self._lanes.items()}
+        self._begun = {part: number_of(version) for part, version in self._versions.items()}
         self._floor = self.latest
         self._histories: dict[str, History] = {}
         self._last: dict[str, int] = {}
-        """The last delivered version of each lane."""
+        """The last delivered version of each part."""
         self._kept.clear()
         self._kept_bytes = 0
 
@@ -145,35 +145,35 @@ class Channel:
             return History(self.latest)
         return history if before <= self.latest else History(self.latest)
 
-    def _lane(self, namespace: str) -> str:
-        return namespace if self.lanes else ""
+    def _part(self, namespace: str) -> str:
+        return namespace if self.separate else ""
 
-    def _history(self, lane: str) -> History:
-        found = self._histories.get(lane)
+    def _history(self, part: str) -> History:
+        found = self._histories.get(part)
         if found is None:  # nothing delivered since this history began
-            floor = self._begun.get(lane, UNKNOWN) if self.lanes else self._floor
-            found = self._histories[lane] = History(floor)
+            floor = self._begun.get(part, UNKNOWN) if self.separate else self._floor
+            found = self._histories[part] = History(floor)
         return found
 
     def locate(self, selection: WatchSelection, version: int) -> int:
         """The position where a watch from this version begins; a Failure (410) if it is too old."""
-        lane = self._lane(selection.namespace)
-        if self._latest_of(lane) < 0:
+        part = self._part(selection.namespace)
+        if self._latest_of(part) < 0:
             raise failures.too_old(version, 0)
         latest = self.reached(selection)
         tail = self.reader.root().tail
-        return self._history(lane).locate(version, latest, tail, self.position)
+        return self._history(part).locate(version, latest, tail, self.position)
 
     def reached(self, selection: WatchSelection) -> int:
         """The version up to which a live watch has received everything."""
-        lane = self._lane(selection.namespace)
-        return max(self._latest_of(lane), self._last.get(lane, -1))
+        part = self._part(selection.namespace)
+        return max(self._latest_of(part), self._last.get(part, -1))
 
-    def _latest_of(self, lane: str) -> int:
-        """The version of `root`, in this lane."""
-        if not self.lanes:
+    def _latest_of(self, part: str) -> int:
+        """The version of `root`, in this part."""
+        if not self.separate:
             return self.latest
-        return number_of(self._lanes.get(lane))
+        return number_of(self._versions.get(part))
 
     def mark(self, selection: WatchSelection) -> str:
         """The version of a bookmark."""
@@ -185,7 +185,7 @@ class Channel:
     def fill(self, selection: WatchSelection, *, least: int, shared: bool) -> Fill:
         """The state that a newcomer's first objects are of."""
         mark, reached = self.mark(selection), self.reached(selection)
-        shared = shared and not self.lanes and self.latest >= 0
+        shared = shared and not self.separate and self.latest >= 0
         return self.fills.fill(self.root, self.position, mark, reached, least=least, shared=shared)
 
     def join(self, watcher: Watcher) -> None:
@@ -259,19 +259,19 @@ class Channel:
             return True
         last = dict(self._last)
         for change in changes:
-            lane = self._lane(change.namespace)
-            before = max(self._latest_of(lane), last.get(lane, -1))
+            part = self._part(change.namespace)
+            before = max(self._latest_of(part), last.get(part, -1))
             if change.number <= before:
                 return False
-            self._history(lane).mark(before, change.position)
-            last[lane] = change.number
+            self._history(part).mark(before, change.position)
+            last[part] = change.number
         return True
 
     def _tell(self, changes: list[WatchChange], position: int) -> None:
         groups = self._fill(changes)
         for change in changes:
-            lane = self._lane(change.namespace)
-            self._last[lane] = max(self._last.get(lane, -1), change.number)
+            part = self._part(change.namespace)
+            self._last[part] = max(self._last.get(part, -1), change.number)
         self.position = position
         self._write(groups)
 

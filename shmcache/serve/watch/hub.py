@@ -78,7 +78,7 @@ class WatchHub:
             found[1].expire()  # it has not seen yet what became of it
             self.rest(found[1])
         own = len(served.scope.namespaces) > 1
-        channel = Channel(server.cache, served.name, served.kind, own=own)
+        channel = Channel(server.cache, served.name, served.kind, separate=own)
         if channel.declaration != served.declaration:
             raise failures.not_listed()
         if not self._channels:

@@ -196,7 +196,7 @@ def test_a_watch_that_begins_before_its_channel_has_seen_the_takeover(asked: Ask
                 ("ADDED", f"p-000{n}") for n in range(3)
             ]
             assert asked.serve.call(
-                lambda: [one.lanes for _, one in asked.serve.server.watches._channels.values()]
+                lambda: [one.separate for _, one in asked.serve.server.watches._channels.values()]
             ) == [True]
 
 

@@ -620,7 +620,7 @@ def test_each_namespace_resumes_by_its_own_versions(
     """Two feeds: one at 100, one at 50. The resource reports 50."""
     listed(writer, [], 10)
     writer.set_marks("pods", '{"a": "12", "b": "10"}')
-    world = World(cache, lanes=True)
+    world = World(cache, separate=True)
     (early,) = world.watch("resourceVersion=11", namespace="a").received()
     a = world.watch("resourceVersion=12", namespace="a")
     b = world.watch("resourceVersion=10", namespace="b")
@@ -646,7 +646,7 @@ def test_each_namespace_resumes_by_its_own_versions(
     assert [each[2] for each in world.watch("resourceVersion=49", namespace="b").received()] == [
         "60"
     ]
-    another = World(cache, lanes=True)
+    another = World(cache, separate=True)
     assert another.watch("resourceVersion=149", namespace="a").received()[0][0] == "ERROR"
     assert another.watch("resourceVersion=150", namespace="a").received() == []
 

@@ -30,7 +30,7 @@ class Beginning(NamedTuple):
 
     initial: bool
     """With an ADDED for every object that is there."""
-    end_mark: bool
+    end_bookmark: bool
     """With the annotated bookmark after those."""
     fresh: int
     """The server must have come this far first, or refuses (in the stream, 504); 0: no matter."""
@@ -39,13 +39,13 @@ class Beginning(NamedTuple):
 
 
 def beginning(asked: ListOptions, *, watch_list: bool = True) -> Beginning:
-    """Of checked options; without `watch_list`, a watch from 0 ends its objects with no mark."""
+    """Of checked options; without `watch_list`, a watch from 0 has no end bookmark."""
     version = numeric(asked.resource_version)
     initial = asked.send_initial_events
     if initial is None:
         legacy = version == 0
-        marked = legacy and watch_list and asked.allow_bookmarks
-        return Beginning(legacy, marked, 0, None if legacy else version)
+        bookmarked = legacy and watch_list and asked.allow_bookmarks
+        return Beginning(legacy, bookmarked, 0, None if legacy else version)
     if initial:
         return Beginning(True, asked.allow_bookmarks, version, None)
     return Beginning(False, False, 0, version or None)

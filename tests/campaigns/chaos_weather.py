@@ -77,7 +77,7 @@ class Weather:
             "error event": lambda name: faults.garbage(
                 "watch", name, text=error_event(rng), after=rng.randrange(9)
             ),
-            "no end mark": faults.no_end_mark,
+            "no end bookmark": faults.no_end_bookmark,
             "no bookmarks": faults.no_bookmarks,
             VAIN: faults.gzip_members,
         }
@@ -128,7 +128,7 @@ class Weather:
 
     def begin(self) -> None:
         """The first watch-list of pods will have no end."""
-        self._asked.append(("no end mark", self._server.faults.no_end_mark("pods")))
+        self._asked.append(("no end bookmark", self._server.faults.no_end_bookmark("pods")))
 
     def ask(self) -> None:
         """Sets up one more fault: each kind once in a random order, and then again."""

@@ -74,7 +74,7 @@ class Scene(NamedTuple):
         """Stores the version of a bookmark."""
         self.writer.set_version(self.key, str(version))
 
-    def mark(self) -> None:
+    def bookmark(self) -> None:
         """Sends a bookmark to each watch that asked for them, after all writes so far."""
         self.serve.call(self.serve.server.watches.send_bookmarks)
 
@@ -127,9 +127,9 @@ class Watching:
         there, self.writes = split(recorded)
         self.shown = len(recorded.events) - len(self.writes)
         start = int(recorded.query.get("resourceVersion", "0"))
-        marks = [version_of(event["object"]) for event in recorded.events[: self.shown]]
+        versions = [version_of(event["object"]) for event in recorded.events[: self.shown]]
         first = min([version_of(write.obj) for write in self.writes], default=0) - 1
-        self.version = start if 0 < start < 10**8 else max([*marks, first, 1])
+        self.version = start if 0 < start < 10**8 else max([*versions, first, 1])
         old = [_under(obj, 1) for obj in before(there, self.writes)]
         at.load([*there, *old], max([self.version, *map(version_of, there)]))
 
@@ -157,7 +157,7 @@ class Watching:
         """Repeats a change that the watch has shown, under the recorded version."""
         if write.type == "BOOKMARK":
             self.at.advance(max(version_of(write.obj), self.version))
-            self.at.mark()
+            self.at.bookmark()
         elif write.type == "DELETED":
             self.at.delete(write.obj)
         else:

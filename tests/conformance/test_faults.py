@@ -170,8 +170,8 @@ def test_a_wrong_content_type_comes_with_another_page(server: ApiServer) -> None
     assert answer.body.startswith(b"<html>")
 
 
-def test_a_missing_end_mark_leaves_the_objects(server: ApiServer) -> None:
-    server.faults.no_end_mark()
+def test_a_missing_end_bookmark_leaves_the_objects(server: ApiServer) -> None:
+    server.faults.no_end_bookmark()
     path = f"{MAPS}?watch=1&allowWatchBookmarks=true"
     added = [("ADDED", name) for name in "abc"]
 
@@ -315,7 +315,7 @@ def test_a_fault_counts_requests_that_met_it_and_where_it_showed(server: ApiServ
     asked = server.faults
     counted = [
         asked.gzip_members(),  # refused: the client does not take gzip
-        asked.no_end_mark(),  # the request was not for a WatchList
+        asked.no_end_bookmark(),  # the request was not for a WatchList
         asked.garbage(after=1),
         asked.cut(where=faults.CLEAN, after=2),
         asked.slow(0.001),

@@ -123,7 +123,7 @@ def _frame(at: Scene, client: Socket, frame: Json) -> tuple[int, object]:
         client.send(9, frame["payload"].encode())
     elif event[0] == "BOOKMARK":
         at.advance(int(event[3]))
-        at.mark()
+        at.bookmark()
     elif event[0] == "MODIFIED":
         at.store(config_map(event[2], event[3]))
     opcode, payload = client.frame()
@@ -190,7 +190,7 @@ def test_a_watch_as_a_table_has_its_columns_once_and_a_row_each(name: str) -> No
                 lines.append(response.readline())
             elif not is_list:
                 at.advance(version_of(row))
-                at.mark()
+                at.bookmark()
                 lines.append(response.readline())
         connection.close()
 

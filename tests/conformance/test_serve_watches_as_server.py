@@ -31,7 +31,7 @@ _number = itertools.count()
 
 del server  # noqa: F821 - theirs
 # They make servers of their own: with another feature, other bookmarks, another definition.
-del test_without_watch_list_an_old_watch_has_no_end_mark  # noqa: F821
+del test_without_watch_list_an_old_watch_has_no_end_bookmark  # noqa: F821
 del test_bookmarks_come_unprompted_if_the_client_allows_them  # noqa: F821
 del test_a_resource_that_is_defined_again_has_no_past  # noqa: F821
 

@@ -155,7 +155,7 @@ class Row(NamedTuple):
     version: str
     """A resourceVersion, or "now": that of the two pods."""
     expected: str
-    """s: both pods, as they are or as they came; e: the end mark; then always the third."""
+    """s: both pods, as they are or as they came; e: the end bookmark; then always the third."""
 
 
 SEMANTICS = [
@@ -200,7 +200,7 @@ def test_how_a_watch_begins(server: ApiServer, row: Row) -> None:
 
 
 @pytest.mark.parametrize("version", ["", "0"])
-def test_without_watch_list_an_old_watch_has_no_end_mark(version: str) -> None:
+def test_without_watch_list_an_old_watch_has_no_end_bookmark(version: str) -> None:
     with ApiServer(watch_list=False) as server:
         server.create("pods", pod("a"))
         path = f"{ALL}?watch=1&allowWatchBookmarks=true&resourceVersion={version}"
@@ -209,7 +209,7 @@ def test_without_watch_list_an_old_watch_has_no_end_mark(version: str) -> None:
             assert end_of(stream, server) == [("ADDED", "a")]
 
 
-def test_the_end_mark_carries_the_version_of_the_whole_server(server: ApiServer) -> None:
+def test_the_end_bookmark_carries_the_version_of_the_whole_server(server: ApiServer) -> None:
     server.create("pods", pod("a"))
     server.create("configmaps", {"metadata": {"name": "later", "namespace": "ns-1"}})
     path = f"{ALL}?watch=1&allowWatchBookmarks=true"

@@ -175,7 +175,7 @@ class Channel:
             return self.latest
         return number_of(self._versions.get(part))
 
-    def mark(self, selection: WatchSelection) -> str:
+    def bookmark_version(self, selection: WatchSelection) -> str:
         """The version of a bookmark."""
         reached = self.reached(selection)
         return self.version if reached == self.latest or reached < 0 else str(reached)
@@ -184,9 +184,11 @@ class Channel:
 
     def fill(self, selection: WatchSelection, *, least: int, shared: bool) -> Fill:
         """The state that a newcomer's first objects are of."""
-        mark, reached = self.mark(selection), self.reached(selection)
+        version, reached = self.bookmark_version(selection), self.reached(selection)
         shared = shared and not self.separate and self.latest >= 0
-        return self.fills.fill(self.root, self.position, mark, reached, least=least, shared=shared)
+        return self.fills.fill(
+            self.root, self.position, version, reached, least=least, shared=shared
+        )
 
     def join(self, watcher: Watcher) -> None:
         """Makes the watch live: it receives every change from now on."""

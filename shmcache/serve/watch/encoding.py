@@ -82,7 +82,7 @@ class WatchForm:
             return framing.event(event, obj.json_in(self._partial))
         return framing.event(event, self._typed(obj, obj.json_in(self._whole)))
 
-    def mark(self, version: str, *, end: bool = False, first: bool = False) -> bytes:
+    def bookmark(self, version: str, *, end: bool = False, first: bool = False) -> bytes:
         """A bookmark: everything up to this version was shown. `end`: of the initial events."""
         if self.is_table:
             metadata: dict[str, Any] = {"resourceVersion": version}

@@ -31,7 +31,7 @@ class Fill(NamedTuple):
     root: Root
     position: int
     """In the ring, of the first change after the state."""
-    mark: str
+    version: str
     """The version of the bookmark that ends the objects."""
     reached: int
     """The same as a number."""
@@ -61,7 +61,7 @@ class Fills:
         self._bytes = 0
 
     def fill(
-        self, root: Root, position: int, mark: str, reached: int, *, least: int, shared: bool
+        self, root: Root, position: int, version: str, reached: int, *, least: int, shared: bool
     ) -> Fill:
         """The fill of a newcomer: that of now, or one that others began with a moment ago."""
         now, found = self._clock(), self._fill
@@ -76,7 +76,7 @@ class Fills:
             return found
         self.drop()
         self._number += 1
-        made = Fill(self._number, root, position, mark, reached, now + SECONDS)
+        made = Fill(self._number, root, position, version, reached, now + SECONDS)
         if shared:
             self._fill = made
         return made

@@ -120,7 +120,7 @@ class WatchHub:
         for _, channel in list(self._channels.values()):
             for watcher in list(channel.watchers):
                 if watcher.bookmarks:
-                    watcher.mark()
+                    watcher.bookmark()
 
     def end(self) -> None:
         """Ends all watches cleanly: their clients reconnect elsewhere."""
@@ -263,5 +263,5 @@ class Opening:
             return
         if self._bookmark is not None and now >= self._bookmark:
             self._bookmark = watches.next_bookmark(now, self._end)
-            self.watcher.mark()
+            self.watcher.bookmark()
         self._tick_later()

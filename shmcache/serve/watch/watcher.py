@@ -70,10 +70,10 @@ class Watcher:
 
     __slots__ = (
         "_after_key",
-        "_end_mark",
+        "_end_bookmark",
+        "_end_version",
         "_fill",
         "_initial",
-        "_mark",
         "_next",
         "after",
         "bookmarks",
@@ -107,8 +107,8 @@ class Watcher:
         self._initial: Root | None = None
         self._fill: Fill | None = None
         self._after_key: str | None = None
-        self._end_mark = False
-        self._mark = "0"
+        self._end_bookmark = False
+        self._end_version = "0"
 
     @property
     def live(self) -> bool:
@@ -151,8 +151,8 @@ class Watcher:
             fill = self._fill = channel.fill(
                 self.selection, least=least, shared=current is ANYTHING
             )
-            self._initial, self._mark, self.position = fill.root, fill.mark, fill.position
-            self._end_mark = beginning.end_mark
+            self._initial, self._end_version, self.position = fill.root, fill.version, fill.position
+            self._end_bookmark = beginning.end_bookmark
         elif beginning.after is not None:
             self.after = beginning.after
             self.position = channel.locate(self.selection, beginning.after)
@@ -181,10 +181,10 @@ class Watcher:
             self._next(self.pump)
 
     def _page(self) -> None:
-        """The next initial events; then the mark after the last one."""
+        """The next initial events; then the bookmark after the last one."""
         fills, fill = self.channel.fills, self._fill
         assert fill is not None
-        place = (self.selection, self.form.key, self.wrap, self._end_mark, self._after_key,
+        place = (self.selection, self.form.key, self.wrap, self._end_bookmark, self._after_key,
                  self.shown)  # fmt: skip
         page = fills.page(fill, place)
         if page is None:
@@ -213,8 +213,8 @@ class Watcher:
             if all_of_it or wanted.matches(obj):
                 lines.append(self._first(watching.ADDED, obj))
                 size += len(lines[-1])
-        if done and self._end_mark:
-            lines.append(self.form.mark(self._mark, end=True, first=not self.shown))
+        if done and self._end_bookmark:
+            lines.append(self.form.bookmark(self._end_version, end=True, first=not self.shown))
             self.shown = True
         data = self.wrap(lines) if lines else b""
         return FirstPage(data, self._after_key, done, self.shown)
@@ -291,15 +291,16 @@ class Watcher:
             self.sent += len(data)
             self.out.send(data)
 
-    # ---- marks and ends --------------------------------------------------------------------------
+    # ---- bookmarks and ends ----------------------------------------------------------------------
 
-    def mark(self) -> None:
+    def bookmark(self) -> None:
         """Sends a bookmark if everything that it covers was delivered (WATCHER3)."""
         waits = self.position == self.channel.position and self.phase == LAGGING
         if self.out.backlog or not (self.live or (waits and self._is_reached())):
             return
         if self.channel.latest >= 0:
-            line = self.form.mark(self.channel.mark(self.selection), first=not self.shown)
+            version = self.channel.bookmark_version(self.selection)
+            line = self.form.bookmark(version, first=not self.shown)
             self.shown = True
             self._send([line])
             self.pump()

@@ -206,7 +206,7 @@ def _leave_out(fault: Fault, watch: ServedWatch) -> None:
     missed = fault.no_bookmarks and watch.bookmarks
     if fault.no_bookmarks:
         watch.bookmarks = False
-    if fault.no_bookmarks or fault.no_end_mark:
-        missed = missed or watch.beginning.end_mark
-        watch.beginning = watch.beginning._replace(end_mark=False)
+    if fault.no_bookmarks or fault.no_end_bookmark:
+        missed = missed or watch.beginning.end_bookmark
+        watch.beginning = watch.beginning._replace(end_bookmark=False)
     fault.happened += missed

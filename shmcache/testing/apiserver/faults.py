@@ -40,7 +40,7 @@ class Fault:
     """How many events (of a watch) or pieces (of a list) go out whole before the cut or garbage."""
     reset: bool = False
     garbage: bytes | None = None
-    no_end_mark: bool = False
+    no_end_bookmark: bool = False
     no_bookmarks: bool = False
     gzip: bool = False
     met: int = 0
@@ -190,9 +190,9 @@ class Faults:
             Fault(verb=verb, resource=resource, times=times, content_type=content_type, text=body)
         )
 
-    def no_end_mark(self, resource: str = ANY, *, times: int | None = 1) -> Fault:
+    def no_end_bookmark(self, resource: str = ANY, *, times: int | None = 1) -> Fault:
         """A WatchList whose end bookmark never comes; the other bookmarks do."""
-        return self.add(Fault(verb="watch", resource=resource, times=times, no_end_mark=True))
+        return self.add(Fault(verb="watch", resource=resource, times=times, no_end_bookmark=True))
 
     def no_bookmarks(self, resource: str = ANY, *, times: int | None = 1) -> Fault:
         """A watch without any bookmark, the one after initial events included."""

@@ -93,7 +93,7 @@ class TableWatch(ServedWatch):
         """The line of what happened."""
         return self.show(event, change.shown(event))
 
-    def mark(self, version: int, *, end: bool) -> bytes:
+    def bookmark(self, version: int, *, end: bool) -> bytes:
         """A bookmark: a row of an object that has nothing but a version."""
         metadata: dict[str, Any] = {"resourceVersion": str(version)}
         if end:

@@ -106,8 +106,8 @@ class ServedWatch:
         lines = [
             self.show(watching.ADDED, stored) for stored in objects if self._scope.matches(stored)
         ]
-        if self.beginning.end_mark:
-            lines.append(self.mark(self._version, end=True))
+        if self.beginning.end_bookmark:
+            lines.append(self.bookmark(self._version, end=True))
         return lines
 
     def _place(self, after: int) -> int:
@@ -126,7 +126,7 @@ class ServedWatch:
         """The line of what happened."""
         return change.line(event, self.kind, self.shape)
 
-    def mark(self, version: int, *, end: bool) -> bytes:
+    def bookmark(self, version: int, *, end: bool) -> bytes:
         """The line of a bookmark."""
         kind, api_version = self.kind.kind, self.kind.api_version
         if self.shape.name == PARTIAL.name:
@@ -153,7 +153,7 @@ class ServedWatch:
                 due = watching.next_bookmark(now(), end, self._timing.bookmarks)
                 self._bookmark_now = False
                 if self._version >= self._after:
-                    lines.append(self.mark(self._version, end=False))
+                    lines.append(self.bookmark(self._version, end=False))
             if lines:
                 await sink.lines(lines)
             if ended:

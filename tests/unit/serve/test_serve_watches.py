@@ -117,7 +117,7 @@ def test_a_watch_without_a_version_shows_the_state_and_later_changes(
     assert told[-1] == ("DELETED", "p-007", "201")
 
 
-def test_a_watch_list_ends_its_objects_with_a_mark(
+def test_a_watch_list_ends_its_objects_with_a_bookmark(
     writer: shmcache.Writer, cache: shmcache.Cache
 ) -> None:
     listed(writer, [pod("p", 4)], 10)
@@ -637,7 +637,7 @@ def test_each_namespace_resumes_by_its_own_versions(
 
     assert early[:2] == ("ERROR", "410"), "changes of namespace a until 12 were not seen"
     assert a.watcher is not None
-    a.watcher.mark()
+    a.watcher.bookmark()
     assert [each[2] for each in a.received()] == ["98", "100", "140", "150"]
     assert [each[2] for each in b.received()] == ["49", "60"]
     for version, left in ((97, 3), (98, 2), (100, 1), (139, 1), (140, 0), (150, 0)):
@@ -668,7 +668,7 @@ def test_a_bookmark_never_covers_undelivered_changes(
     world.turn()
     for client in (live, slow, future):
         assert client.watcher is not None
-        client.watcher.mark()
+        client.watcher.bookmark()
 
     assert live.received() == [
         ("MODIFIED", "p", "11"),

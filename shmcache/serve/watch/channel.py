@@ -1,7 +1,7 @@
 """The changes of one resource, read once for all watches of the process.
 
     ring ▸ slice of deltas ▸ in order? ▸ WatchChange ▸ selections ▸ lines ▸ one write for each watch
-             │ a list, a mark, lapped, out of order
+             │ a list, a RELIST, lapped, out of order
              └▸ difference to the last delivered root ▸ WatchChange ▸ ...
 
 Invariants
@@ -139,7 +139,7 @@ class Channel:
                         history.floor = before
                     if number <= before:
                         return History(self.latest)
-                    history.mark(before, delta.number)
+                    history.note(before, delta.number)
                     before = number
         except (Lapped, StaleObjectError):
             return History(self.latest)
@@ -256,7 +256,7 @@ class Channel:
         return True
 
     def _in_order(self, changes: list[WatchChange]) -> bool:
-        """Checks CHANNEL2, and marks where the changes begin."""
+        """Checks CHANNEL2, and notes where the changes begin."""
         if self.latest < 0:
             return True
         last = dict(self._last)
@@ -265,7 +265,7 @@ class Channel:
             before = max(self._latest_of(part), last.get(part, -1))
             if change.number <= before:
                 return False
-            self._history(part).mark(before, change.position)
+            self._history(part).note(before, change.position)
             last[part] = change.number
         return True
 

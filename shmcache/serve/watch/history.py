@@ -1,19 +1,19 @@
 """Finds the position in the ring at which a watch from a resourceVersion begins.
 
-The ring knows positions, clients know versions. A mark states: changes before this position are of
-no later version than this.
+The ring knows positions, clients know versions. A waypoint states: changes before this position are
+of no later version than this.
 
-    versions    ... 40 ........... 47 ........... 52 ....          (of marks: never falling)
+    versions    ... 40 ........... 47 ........... 52 ....          (of waypoints: never falling)
     positions   ... 1017 ......... 1021 ......... 1030 ...  head   (rising)
 
 Invariants
-    HISTORY1  every change of a version after `floor` is in [first mark, head) of the window.
-    HISTORY2  every change before a mark's position is of a version not after the mark's.
-    HISTORY3  a watch that starts at the last mark whose version is not after X, and skips changes
-        that are not after X, receives exactly the changes after X: nothing later is before the mark
-        (HISTORY2), and nothing was lost if X is not before the floor (HISTORY1).
-    HISTORY4  a mark whose position has left the window raises the floor to the version of the next
-        one, the last mark to the version of the content. A list instead of a watch begins
+    HISTORY1  every change of a version after `floor` is in [first waypoint, head) of the window.
+    HISTORY2  every change before a waypoint's position is of a version not after the waypoint's.
+    HISTORY3  a watch that starts at the last waypoint whose version is not after X, and skips
+        changes that are not after X, receives exactly the changes after X: nothing later is before
+        the waypoint (HISTORY2), and nothing was lost if X is not before the floor (HISTORY1).
+    HISTORY4  a waypoint whose position has left the window raises the floor to the version of the
+        next one, the last waypoint to the version of the content. A list instead of a watch begins
         a new history: events within such a gap are unknown, so a version inside of it is too old.
 """
 
@@ -24,11 +24,11 @@ from bisect import bisect_right
 from shmcache.protocol import failures
 
 STEP = 32
-"""Marks less than this many deltas apart are merged."""
+"""Waypoints less than this many deltas apart are merged."""
 
 
 class History:
-    """The marks of one resource (or one of its namespaces). Versions are numbers here."""
+    """The waypoints of one resource (or one of its namespaces). Versions are numbers here."""
 
     __slots__ = ("_positions", "_versions", "floor")
 
@@ -38,7 +38,7 @@ class History:
         self._versions: list[int] = []
         self._positions: list[int] = []
 
-    def mark(self, version: int, position: int) -> None:
+    def note(self, version: int, position: int) -> None:
         """Notes that changes before `position` are not of a later version (HISTORY2)."""
         if self._positions and position - self._positions[-1] < STEP:
             return

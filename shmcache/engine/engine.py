@@ -24,8 +24,8 @@ from shmcache.engine.describing import described
 from shmcache.engine.desk import Desk
 from shmcache.engine.feed import Parts, SourceFeed
 from shmcache.engine.gate import Gate
+from shmcache.engine.instant_writer import InstantWriter
 from shmcache.engine.joint import JointContent, JointState, resumed, share_of
-from shmcache.engine.marking import TimeMarking
 from shmcache.engine.open_etcd import EtcdOpener, last_written
 from shmcache.engine.open_source import KubeOpener, Opener
 from shmcache.engine.own_reader import OwnReader
@@ -147,7 +147,7 @@ class Engine:
         self._kept = [RunningPlan(writer, plan) for plan in plans]
         self._prove_at = time.monotonic() + self._timing.proof_interval
         self._proving = 0
-        self._marking = TimeMarking(writer.place, writer.mode)
+        self._instants = InstantWriter(writer.place, writer.mode)
         self._own = OwnReader(writer.place)
         self._confirmers = {kept.plan.name: self._confirmer(kept) for kept in self._kept}
         self._proofs = {
@@ -194,7 +194,7 @@ class Engine:
             for kept in self._kept:
                 kept.end(self._writer)
         self._own.close()
-        self._marking.close()
+        self._instants.close()
         self.ended.set()
         return not any(thread.is_alive() for thread in self._threads)
 
@@ -210,7 +210,7 @@ class Engine:
 
     def _look(self) -> None:
         while not self._stop.wait(LOOK_SECONDS):
-            self._mark()
+            self._note_instant()
             self._prove_next(time.monotonic())
             for kept in self._kept:
                 kept.standing.look()
@@ -224,11 +224,11 @@ class Engine:
         self._proving += 1
         feeds[self._proving % len(feeds)].claim_soon()
 
-    def _mark(self) -> None:
+    def _note_instant(self) -> None:
         try:
-            self._marking.note(self._writer.position())
+            self._instants.note(self._writer.position())
         except ShmCacheError as error:  # feeds notice it, too, and end this process
-            logger.debug("no mark of the time of changes: %s", error)
+            logger.debug("the times of changes are not noted: %s", error)
 
     def _describe(self, kept: RunningPlan) -> None:
         """Stores what the resource is, for readers.

@@ -122,7 +122,7 @@ class Place:
 
     @property
     def times(self) -> str:
-        """The file that notes when the ring was at which position (reader/time_marks.py)."""
+        """The file that notes when the ring was at which position (reader/instants.py)."""
         return self.stem + ".times"
 
     def open_times(self) -> int:

@@ -12,7 +12,7 @@ import time
 from shmcache.errors import PastUnknown
 from shmcache.protocol import versions
 from shmcache.protocol.versions import number_of
-from shmcache.reader import listing, time_marks
+from shmcache.reader import instants, listing
 from shmcache.reader.snapshot import Snapshot
 from shmcache.reader.undoing import undone, undone_to_version
 
@@ -59,16 +59,16 @@ def at(
 def _generation_at(cache: Cache, root: _hot.Root, seconds: float) -> int:
     if not 0 <= seconds < _MOST_SECONDS:
         raise ValueError(f"seconds_ago must be a number of seconds, not {seconds!r}")
-    marks = time_marks.read(cache.place, root)
-    mark = time_marks.last_before(marks, time.monotonic_ns() - int(seconds * 1e9))
-    if mark is not None:
-        return mark.generation
-    if not marks:
+    known = instants.read(cache.place, root)
+    instant = instants.last_before(known, time.monotonic_ns() - int(seconds * 1e9))
+    if instant is not None:
+        return instant.generation
+    if not known:
         raise PastUnknown(
             "the times of this cache's changes are not noted: `shmcache run` notes them, a Writer "
             "alone does not; its resourceVersions lead back as well"
         )
-    raise PastUnknown(f"the times of changes are known for the last {marks[0].age:.3g} s only")
+    raise PastUnknown(f"the times of changes are known for the last {known[0].age:.3g} s only")
 
 
 class PastSnapshot:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import shmcache
-from shmcache.engine.marking import TimeMarking
+from shmcache.engine.instant_writer import InstantWriter
 from shmcache.testing import ApiServer
 
 INSTALL = "pip install playwright axe-playwright-python"
@@ -135,13 +135,13 @@ def test_the_last_minutes_and_the_age_of_each_version(
     browser: Any, name: str, tmp_path: Path
 ) -> None:
     with watched(name, tmp_path) as (writer, url):
-        marking = TimeMarking(writer.place, 0o600)
-        marking.note(writer.position())
+        noting = InstantWriter(writer.place, 0o600)
+        noting.note(writer.position())
         for phase in ("Failed", "Unknown"):
             writer.apply("pods", [{**pod(3), "status": {"phase": phase}}])
-            marking.note(writer.position())
+            noting.note(writer.position())
         writer.delete("pods", "prod/web-4")
-        marking.note(writer.position())
+        noting.note(writer.position())
         page = opened(browser, f"{url}#/changes")
         page.locator("#c-resource option").nth(2).wait_for(state="attached")
         page.locator("#c-since").select_option("300")
@@ -162,7 +162,7 @@ def test_the_last_minutes_and_the_age_of_each_version(
         page.locator(".diff tr", has_text='"Unknown"').wait_for()
         assert '"Running"' not in page.locator(".diff").inner_text()
         assert page.faults == []
-        marking.close()
+        noting.close()
         page.close()
 
 

@@ -7,7 +7,7 @@ import sys
 from shmcache.cli.output import finding, names, past
 from shmcache.cli.output.finding import DONE, MISSING, USAGE, Trouble, ago
 from shmcache.errors import Lapped
-from shmcache.reader import resolving, time_marks
+from shmcache.reader import instants, resolving
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from shmcache._hot import Delta, Root
     from shmcache.protocol.kinds import Kind
-    from shmcache.reader.time_marks import TimeMark
+    from shmcache.reader.instants import Instant
 
 HELP = "Shows each recent change to an object: when, which fields, by whom."
 EPILOG = """\
@@ -48,8 +48,8 @@ def run(options: argparse.Namespace) -> int:
     with finding.open_cache(options.cache) as cache:
         resource, key = _named(options, word, name, resolving.kinds(cache))
         root = cache.reader.root()
-        marks = time_marks.read(cache.place, root)
-        lines = list(_changes(root, root.names().index(resource), key, marks))
+        known = instants.read(cache.place, root)
+        lines = list(_changes(root, root.names().index(resource), key, known))
         for line in lines:
             sys.stdout.write(line)
         sys.stdout.flush()
@@ -111,7 +111,7 @@ def _object(words: list[str]) -> tuple[str, str]:
     return words[0], words[1]
 
 
-def _changes(root: Root, number: int, key: str, marks: list[TimeMark]) -> Iterator[str]:
+def _changes(root: Root, number: int, key: str, known: list[Instant]) -> Iterator[str]:
     position = root.tail
     while position < root.head:
         try:
@@ -121,22 +121,22 @@ def _changes(root: Root, number: int, key: str, marks: list[TimeMark]) -> Iterat
             continue
         for delta in deltas:
             if delta.kind == "RELIST":
-                yield f"{_when(delta, marks)}  a list replaced the content: changes are unknown\n"
+                yield f"{_when(delta, known)}  a list replaced the content: changes are unknown\n"
             elif delta.key == key:
-                yield from _change(delta, marks)
+                yield from _change(delta, known)
 
 
-def _change(delta: Delta, marks: list[TimeMark]) -> Iterator[str]:
+def _change(delta: Delta, known: list[Instant]) -> Iterator[str]:
     by = past.managers(delta.old, delta.new)
-    yield f"{_when(delta, marks)}  {delta.kind}  version {delta.version}  by {by}\n"
+    yield f"{_when(delta, known)}  {delta.kind}  version {delta.version}  by {by}\n"
     if delta.kind == "MODIFIED":
         for text in past.changes(delta.old, delta.new):
             yield f"    {text}\n"
 
 
-def _when(delta: Delta, marks: list[TimeMark]) -> str:
-    """By the first mark after the change; it is at most about a second later."""
-    for mark in marks:
-        if mark.head > delta.number:
-            return ago(mark.age)
-    return "just now" if marks else "time unknown"
+def _when(delta: Delta, known: list[Instant]) -> str:
+    """By the first instant after the change; it is at most about a second later."""
+    for instant in known:
+        if instant.head > delta.number:
+            return ago(instant.age)
+    return "just now" if known else "time unknown"

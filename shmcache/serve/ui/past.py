@@ -1,11 +1,11 @@
 """The times of changes, and the changes of the last minutes: the page's questions about the past.
 
-The reflector notes once a second where the ring is (reader/time_marks.py): a change came between
-two marks, and its age is that of the later one.
+The reflector notes once a second where the ring is (reader/instants.py): a change came between
+two instants, and its age is that of the later one.
 
 AGO1  A look takes PAGE deltas in one turn of the loop, from the newest ones on, and ends when it
     has MATCHES keys: the answer has a bound, whatever the window holds, and says if it is cut.
-AGO2  The marks are read at most once in KEPT_SECONDS, for all clients.
+AGO2  The instants are read at most once in KEPT_SECONDS, for all clients.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 from shmcache.errors import Lapped, StaleObjectError
-from shmcache.reader import time_marks
+from shmcache.reader import instants
 from shmcache.serve.ui.objects import MATCHES, PAGE, turn
 
 if TYPE_CHECKING:
@@ -34,36 +34,36 @@ class Times:
         self._server = server
         self._read_at = float("-inf")
         self._instance = -1
-        self._marks: list[time_marks.TimeMark] = []
+        self._instants: list[instants.Instant] = []
         self._heads: list[int] = []
 
     def look(self, root: Root) -> None:
-        """Reads the marks of this root's instance (AGO2)."""
+        """Reads the instants of this root's instance (AGO2)."""
         now = time.monotonic()
         if root.instance == self._instance and now - self._read_at < KEPT_SECONDS:
             return
         self._read_at, self._instance = now, root.instance
-        self._marks = time_marks.read(self._server.cache.place, root)
-        self._heads = [mark.head for mark in self._marks]
+        self._instants = instants.read(self._server.cache.place, root)
+        self._heads = [instant.head for instant in self._instants]
 
     @property
     def reach(self) -> float | None:
-        """Seconds back to the first mark; None without marks."""
-        return self._marks[0].age if self._marks else None
+        """Seconds back to the first instant; None without instants."""
+        return self._instants[0].age if self._instants else None
 
     def position(self, seconds: float) -> int | None:
-        """Where the ring was so long ago, or at the first mark; None without marks."""
-        if not self._marks:
+        """Where the ring was so long ago, or at the first instant; None without instants."""
+        if not self._instants:
             return None
-        mark = time_marks.last_before(self._marks, time.monotonic_ns() - int(seconds * 1e9))
-        return (mark or self._marks[0]).head
+        instant = instants.last_before(self._instants, time.monotonic_ns() - int(seconds * 1e9))
+        return (instant or self._instants[0]).head
 
     def age_of(self, number: int) -> float | None:
-        """Seconds since a change; None for one before the first mark."""
+        """Seconds since a change; None for one before the first instant."""
         place = bisect_right(self._heads, number)
-        if not self._marks or (place == 0 and self._heads[0] > number):
+        if not self._instants or (place == 0 and self._heads[0] > number):
             return None
-        return self._marks[place].age if place < len(self._marks) else 0.0
+        return self._instants[place].age if place < len(self._instants) else 0.0
 
 
 async def changes(

@@ -9,7 +9,7 @@ import pytest
 
 import shmcache
 from shmcache.__main__ import main
-from shmcache.engine.marking import TimeMarking
+from shmcache.engine.instant_writer import InstantWriter
 from shmcache.memory.segments import Place
 
 
@@ -32,9 +32,9 @@ def scene(name: str) -> Any:
     resource = shmcache.Resource("pods", keep_managed_fields=True)
     with shmcache.Writer(name, [resource], arena_max="64MiB") as writer:
         times = iter([time.monotonic_ns() - 100 * 10**9, time.monotonic_ns()])
-        marking = TimeMarking(Place(name), 0o600, lambda: next(times))
+        noting = InstantWriter(Place(name), 0o600, lambda: next(times))
         writer.replace("pods", [pod("a", 10, "n-1"), pod("b", 11, "n-1")], version="11")
-        marking.note(writer.position())
+        noting.note(writer.position())
         for obj, version in ((pod("a", 12, "n-2"), "12"), (pod("c", 14, "n-3"), "14")):
             with writer.batch():
                 writer.apply("pods", [obj])
@@ -42,8 +42,8 @@ def scene(name: str) -> Any:
         with writer.batch():
             writer.delete("pods", "prod/b", "15")
             writer.set_version("pods", "15")
-        marking.note(writer.position())
-        marking.close()
+        noting.note(writer.position())
+        noting.close()
         yield name
 
 

@@ -1,5 +1,5 @@
 """Invariant tested: `cache.at()` shows exactly the state of that moment, or raises PastUnknown
-(REWIND1 to REWIND3, MARK1 to MARK4); the commands that show the past agree with it.
+(REWIND1 to REWIND3, INSTANT1 to INSTANT4); the commands that show the past agree with it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import shmcache
-from shmcache.engine.marking import TimeMarking
+from shmcache.engine.instant_writer import InstantWriter
 from shmcache.memory.segments import Place
-from shmcache.reader import time_marks
+from shmcache.reader import instants
 
 Object = dict[str, Any]
 
@@ -177,65 +177,65 @@ def test_an_impossible_moment_is_a_value_error(
 def test_a_time_leads_to_the_state_of_that_time(
     name: str, writer: shmcache.Writer, cache: shmcache.Cache, rng: random.Random
 ) -> None:
-    """MARK1 and MARK4."""
+    """INSTANT1 and INSTANT4."""
     twin = Twin(writer, rng)
     step = time.monotonic() / 7  # since the boot of this machine, which may be minutes ago
     now = begin = step
-    marking = TimeMarking(Place(name), 0o600, lambda: int(now * 1e9))
+    noting = InstantWriter(Place(name), 0o600, lambda: int(now * 1e9))
     with pytest.raises(shmcache.PastUnknown, match="are not noted"):
         cache.at(seconds_ago=1)
     moments = []
     for number in range(5):
         now = begin + step * number
         twin.step()
-        marking.note(writer.position())
+        noting.note(writer.position())
         moments.append((now + step / 2, dict(twin.now)))
-    marking.close()
+    noting.close()
     for moment, state in moments:
         assert state == shown(cache.at(seconds_ago=time.monotonic() - moment)["pods"])
     with pytest.raises(shmcache.PastUnknown, match="only"):
         cache.at(seconds_ago=time.monotonic() - begin / 2)
 
 
-def test_marks_survive_damage_and_wrap_around(
+def test_instants_survive_damage_and_wrap_around(
     name: str, writer: shmcache.Writer, cache: shmcache.Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MARK2 and MARK3: a torn mark, one of another instance, a file that is full or cut."""
-    monkeypatch.setattr(time_marks, "MARKS", 8)
+    """INSTANT2 and INSTANT3: a torn instant, another instance, a file that is full or cut."""
+    monkeypatch.setattr(instants, "INSTANTS", 8)
     place, where = Place(name), writer.position()
-    marking = TimeMarking(place, 0o600)
+    noting = InstantWriter(place, 0o600)
     for number in range(11):
-        marking.note(where._replace(head=where.head + number))
-    marking.close()
+        noting.note(where._replace(head=where.head + number))
+    noting.close()
     root = cache.reader.root()
     assert list(range(where.head + 3, where.head + 11)) == [
-        mark.head for mark in time_marks.read(place, root)
+        one.head for one in instants.read(place, root)
     ]
-    again = TimeMarking(place, 0o600)
+    again = InstantWriter(place, 0o600)
     again.note(where._replace(head=where.head + 50))
     again.note(where._replace(instance=where.instance + 1, head=where.head + 51))
     again.close()
-    heads = [mark.head for mark in time_marks.read(place, root)]
+    heads = [one.head for one in instants.read(place, root)]
     assert where.head + 50 == heads[-1]
     assert 7 == len(heads)
     path = place.location.file(place.times)
     with open(path, "r+b") as file:
         file.seek(5)
         file.write(b"\xff")
-    assert 6 <= len(time_marks.read(place, root)) < 7 + 1
-    os.truncate(path, time_marks.SIZE * 3 + 5)
-    assert len(time_marks.read(place, root)) <= 3
+    assert 6 <= len(instants.read(place, root)) < 7 + 1
+    os.truncate(path, instants.SIZE * 3 + 5)
+    assert len(instants.read(place, root)) <= 3
     os.truncate(path, 0)
-    assert [] == time_marks.read(place, root)
+    assert [] == instants.read(place, root)
 
 
-def test_marks_of_an_older_file_with_another_mode_are_replaced(
+def test_instants_of_an_older_file_with_another_mode_are_replaced(
     name: str, writer: shmcache.Writer, cache: shmcache.Cache
 ) -> None:
     place = Place(name)
     for mode in (0o600, 0o644):
-        marking = TimeMarking(place, mode)
-        marking.note(writer.position())
-        marking.close()
+        noting = InstantWriter(place, mode)
+        noting.note(writer.position())
+        noting.close()
         assert mode == os.stat(place.location.file(place.times)).st_mode & 0o777
-        assert 1 == len(time_marks.read(place, cache.reader.root()))
+        assert 1 == len(instants.read(place, cache.reader.root()))

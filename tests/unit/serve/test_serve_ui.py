@@ -15,7 +15,7 @@ import pytest
 from served import Asked, pod, serving
 from test_serve_review import ANN, BOB, delegated
 
-from shmcache.engine.marking import TimeMarking
+from shmcache.engine.instant_writer import InstantWriter
 from shmcache.serve.auth.access import Access, Tokens
 from shmcache.serve.limits import Limits
 from shmcache.serve.server import Serving
@@ -318,19 +318,19 @@ def test_a_history_encodes_no_version_that_it_does_not_show(
         assert len(found) == len(made) == 5
 
 
-class Marked:
-    """Marks of time, as a reflector keeps them, with the clock of the test: `span` apart."""
+class Noted:
+    """Instants, as a reflector notes them, with the clock of the test: `span` apart."""
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
         self.span = time.monotonic() / 4  # there is no time before the start of the machine
         self._now = 0
         place = asked.serve.server.cache.place
-        self._marking = TimeMarking(place, 0o600, clock=lambda: self._now)
+        self._instants = InstantWriter(place, 0o600, clock=lambda: self._now)
 
     def note(self, spans_ago: int) -> None:
         self._now = time.monotonic_ns() - int(spans_ago * self.span * 1e9)
-        self._marking.note(self._asked.writer.position())
+        self._instants.note(self._asked.writer.position())
 
     def spans(self, seconds: float) -> int:
         """Whole spans; a test lasts less than one."""
@@ -340,20 +340,20 @@ class Marked:
         return int(spans * self.span)
 
     def close(self) -> None:
-        self._marking.close()
+        self._instants.close()
 
 
-def test_versions_have_the_age_of_the_mark_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_have_the_age_of_the_instant_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "KEPT_SECONDS", 0.0)
-    with paged() as asked, contextlib.closing(Marked(asked)) as marked:
+    with paged() as asked, contextlib.closing(Noted(asked)) as noted:
         for spans_ago, version in ((3, 101), (2, 102), (1, 103)):
-            marked.note(spans_ago)
+            noted.note(spans_ago)
             asked.apply(pod(1, "default", version), str(version))
         found = asked.get("/ui/object?resource=pods&key=default/p-0001").json["versions"]
 
         assert [101, 102, 103] == [int(one["version"]) for one in found[-3:]]
-        assert [2, 1] == [marked.spans(one["age"]) for one in found[-3:-1]]
-        assert 0.0 == found[-1]["age"]  # no mark yet: just now
+        assert [2, 1] == [noted.spans(one["age"]) for one in found[-3:-1]]
+        assert 0.0 == found[-1]["age"]  # no instant yet: just now
         assert found[0]["age"] is None
 
 
@@ -363,35 +363,35 @@ def test_the_changes_of_the_last_minutes_begin_with_the_newest(
     """AGO1."""
     monkeypatch.setattr(past, "KEPT_SECONDS", 0.0)
     monkeypatch.setattr(past, "PAGE", 3)
-    with paged() as asked, contextlib.closing(Marked(asked)) as marked:
-        marked.note(3)
+    with paged() as asked, contextlib.closing(Noted(asked)) as noted:
+        noted.note(3)
         asked.apply(pod(1, "default", 101), "101")
-        marked.note(2)
+        noted.note(2)
         for version in range(102, 109):
             asked.apply(pod(2, "default", version), str(version))
         asked.delete("default/p-0003", "110")
         asked.apply(pod(20, "default", 111), "111")
-        marked.note(1)
+        noted.note(1)
 
         def rows(query: str) -> list[Any]:
             changes = asked.get(f"/ui/past?{query}").json["changes"]
             return [(one["kind"], one["key"], one["times"]) for one in changes]
 
-        found = asked.get(f"/ui/past?resource=pods&seconds={marked.ago(2.5)}").json
+        found = asked.get(f"/ui/past?resource=pods&seconds={noted.ago(2.5)}").json
         assert [
             ("A", "default/p-0020", 1),
             ("D", "default/p-0003", 1),
             ("M", "default/p-0002", 7),
             ("M", "default/p-0001", 1),
-        ] == rows(f"seconds={marked.ago(2.5)}")
+        ] == rows(f"seconds={noted.ago(2.5)}")
         assert found["complete"]
-        assert 3 == marked.spans(found["known"])
-        assert [1, 1, 1, 2] == [marked.spans(one["age"]) for one in found["changes"]]
-        assert 3 == len(rows(f"seconds={marked.ago(1.5)}"))
-        assert [] == rows(f"seconds={marked.ago(0.5)}")
-        assert [] == rows(f"resource=configmaps&seconds={marked.ago(2.5)}")
+        assert 3 == noted.spans(found["known"])
+        assert [1, 1, 1, 2] == [noted.spans(one["age"]) for one in found["changes"]]
+        assert 3 == len(rows(f"seconds={noted.ago(1.5)}"))
+        assert [] == rows(f"seconds={noted.ago(0.5)}")
+        assert [] == rows(f"resource=configmaps&seconds={noted.ago(2.5)}")
         monkeypatch.setattr(past, "MATCHES", 2)
-        cut = asked.get(f"/ui/past?seconds={marked.ago(2.5)}").json
+        cut = asked.get(f"/ui/past?seconds={noted.ago(2.5)}").json
         assert (False, 2) == (cut["complete"], len(cut["changes"]))
 
 
@@ -401,7 +401,7 @@ def test_a_span_must_be_a_whole_number(seconds: str) -> None:
         assert 400 == asked.get(f"/ui/past?seconds={seconds}").code
 
 
-def test_without_marks_the_past_is_unknown() -> None:
+def test_without_instants_the_past_is_unknown() -> None:
     with paged() as asked:
         asked.apply(pod(1, "default", 101), "101")
         found = asked.get("/ui/past?seconds=60").json
@@ -504,13 +504,13 @@ def test_a_user_sees_the_resources_that_it_may_list(
             assert [row[2] for row in viewed.rows(1)] == ["pods"]
         assert at.get(BOB, "/ui/object?resource=namespaces&key=n") == 403
         assert at.get(ANN, "/ui/object?resource=namespaces&key=n") == 200
-        marking = TimeMarking(at.asked.serve.server.cache.place, 0o600)
-        marking.note(at.asked.writer.position())
+        noting = InstantWriter(at.asked.serve.server.cache.place, 0o600)
+        noting.note(at.asked.writer.position())
         at.asked.apply({"metadata": {"name": "n"}}, "103", "namespaces")
         at.asked.apply(pod(2, "default", 104), "104")
         earlier = at.asked.get("/ui/past?seconds=60", "GET", b"", **bob).json["changes"]
         assert ["pods"] == [one["resource"] for one in earlier]
-        marking.close()
+        noting.close()
         found = at.asked.get("/ui/search?q=n", "GET", b"", **bob).json["matches"]
         assert {one["resource"] for one in found} <= {"pods"}
 

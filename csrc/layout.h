@@ -317,7 +317,8 @@ struct shmc_seat {
     shmc_atomic taken;
     shmc_atomic lapped;
     shmc_atomic busy; /* consumers that have work to do; the others sleep, or did */
-    shmc_atomic reserved2[2];
+    shmc_atomic cut; /* clients of its own that it cut because they read too slowly */
+    shmc_atomic reserved2;
     /* Distinct generations that must stay intact; 0 = free. With SHMC_PIN_OPEN: this one and all
      * younger ones. */
     shmc_atomic pins[SHMC_PINS];

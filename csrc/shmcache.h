@@ -332,7 +332,8 @@ enum shmc_status shmc_seats_format(struct shmc_segment *seats, uint64_t seat_cou
 enum shmc_status shmc_seats_check_header(const struct shmc_segment *seats, uint64_t *instance);
 
 struct shmc_seat_info {
-    uint64_t index, pid, incarnation, interest, cursor, busy, taken, lapped, claimed_ns;
+    uint64_t index, pid, incarnation, interest, cursor, busy, taken, lapped, cut,
+        claimed_ns;
     uint64_t oldest_pin, pins;
     int asleep, in_use;
 };
@@ -364,6 +365,8 @@ uint64_t shmc_reader_pins(const struct shmc_reader *reader);
  * them are busy; `taken` and `lapped` are added. */
 void shmc_reader_report(struct shmc_reader *reader, uint64_t cursor, uint64_t busy, uint64_t taken,
                         uint64_t lapped);
+/* For display, too: one more client was cut because it read too slowly. */
+void shmc_reader_count_cut(struct shmc_reader *reader);
 
 /* ---- survey.c: what a state consists of, and whether it can be ------------------------------ */
 

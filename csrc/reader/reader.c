@@ -221,6 +221,14 @@ void shmc_reader_report(struct shmc_reader *reader, uint64_t cursor, uint64_t bu
         shmc_store_racy(&seat->lapped, shmc_load_racy(&seat->lapped) + lapped);
 }
 
+void shmc_reader_count_cut(struct shmc_reader *reader)
+{
+    struct shmc_seat *seat = reader->seat;
+
+    if (seat != NULL && !shmc_reader_forked(reader))
+        shmc_store_racy(&seat->cut, shmc_load_racy(&seat->cut) + 1);
+}
+
 void shmc_data_info(const struct shmc_segment *data, struct shmc_data_info *info)
 {
     const struct shmc_super *super = super_of(data);

@@ -132,6 +132,7 @@ enum shmc_status shmc_seat_info(const struct shmc_segment *seats, uint64_t index
     info->cursor = shmc_load_racy(&seat->cursor);
     info->taken = shmc_load_racy(&seat->taken);
     info->lapped = shmc_load_racy(&seat->lapped);
+    info->cut = shmc_load_racy(&seat->cut);
     info->busy = shmc_load_racy(&seat->busy);
     info->claimed_ns = shmc_load_racy(&seat->claimed_ns);
     info->asleep = (int)(shmc_load32_racy(&seat->semaphore) & 1u);
@@ -178,6 +179,7 @@ static void settle(struct shmc_reader *reader, struct shmc_seat *seat, uint64_t 
     shmc_store_racy(&seat->cursor, 0);
     shmc_store_racy(&seat->taken, 0);
     shmc_store_racy(&seat->lapped, 0);
+    shmc_store_racy(&seat->cut, 0);
     shmc_store_racy(&seat->busy, 0);
     shmc_store_racy(&seat->in_use, 1);
     raise_high(reader->seats, index); /* before the first pin: SEAT5 covers both */

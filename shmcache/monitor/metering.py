@@ -222,6 +222,8 @@ def _of_workers(to: Families, at: Observed) -> None:
         to.gauge("shmcache_worker_lag_deltas", text).add(worker.lag, **labels)
         text = "How often a process fell behind the window and received a difference."
         to.counter("shmcache_worker_lapped_total", text).add(worker.lapped, **labels)
+        text = "Clients of serve that were cut, or their watches, as they read too slowly."
+        to.counter("shmcache_worker_clients_cut_total", text).add(worker.cut, **labels)
         text = "Changes that a process took from the ring."
         to.counter("shmcache_worker_taken_total", text).add(worker.taken, **labels)
         text = "States that a process holds."

@@ -60,11 +60,13 @@ class ObservedWriter:
 class ObservedWorker:
     """A process that is attached: who holds the lock of a seat."""
 
-    __slots__ = ("asleep", "attached", "busy", "command", "lag", "lapped", "oldest_pin", "own",
-                 "pid", "pins", "private", "seat", "taken")  # fmt: skip
+    __slots__ = ("asleep", "attached", "busy", "command", "cut", "lag", "lapped", "oldest_pin",
+                 "own", "pid", "pins", "private", "seat", "taken")  # fmt: skip
 
     lag: int | None
     """Deltas that its slowest consumer has not dealt with yet; None if it follows nothing."""
+    cut: int
+    """Clients of `serve` that were cut, or whose watches ended, because they read too slowly."""
     attached: float
     """Seconds since it took the seat."""
     private: int | None
@@ -78,6 +80,7 @@ class ObservedWorker:
         self.busy = int(info.busy)
         self.taken = int(info.taken)
         self.lapped = int(info.lapped)
+        self.cut = int(info.cut)
         self.pins = int(info.pins)
         self.oldest_pin = int(info.oldest_pin)
         self.attached = max(0, time.monotonic_ns() - int(info.claimed_ns)) / 1e9

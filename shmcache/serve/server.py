@@ -96,6 +96,11 @@ class Server(Listening):
         self.waiting = Shares(self.limits.waiting)
         """The places of requests that wait for a version."""
 
+    def count_slow(self) -> None:
+        """See Listening; other processes see it on the seat of this one."""
+        super().count_slow()
+        self.cache.reader.count_cut()
+
     def tidy(self) -> None:
         """Releases states kept for lists, and follows the cache to its next instance."""
         self.past.tidy()

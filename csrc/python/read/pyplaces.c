@@ -111,3 +111,13 @@ PyObject *shmc_pyreader_forget(PyObject *object, PyObject *who)
     }
     Py_RETURN_NONE;
 }
+
+/* count_cut() */
+PyObject *shmc_pyreader_count_cut(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    const shmc_pyreader *self = (shmc_pyreader *)object;
+
+    if (self->reader != NULL)
+        shmc_reader_count_cut(self->reader);
+    Py_RETURN_NONE;
+}

@@ -214,6 +214,7 @@ int shmc_pyplace_note(shmc_pyreader *self, const struct shmc_pyplace *now, uint6
                       uint64_t lapped);
 PyObject *shmc_pyreader_note(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *shmc_pyreader_forget(PyObject *self, PyObject *who);
+PyObject *shmc_pyreader_count_cut(PyObject *self, PyObject *unused);
 
 /* ---- pydelta.c, pytake.c -------------------------------------------------------------------- */
 

@@ -314,6 +314,8 @@ static PyMethodDef reader_methods[] = {
     {"note", (PyCFunction)(void (*)(void))shmc_pyreader_note, METH_FASTCALL,
      "A consumer's place in the ring: who, position, busy, taken, lapped."},
     {"forget", shmc_pyreader_forget, METH_O, "Forgets a consumer."},
+    {"count_cut", shmc_pyreader_count_cut, METH_NOARGS,
+     "Counts a client that was cut because it read too slowly."},
     {"release", reader_drop, METH_NOARGS,
      "Drops the root kept for the next look-up, and its pin with it (before a long sleep)."},
     {"close", reader_close, METH_NOARGS,

@@ -54,13 +54,16 @@ def resources(at: Observed, survey: Survey | None) -> str:
 
 def workers(at: Observed) -> str:
     """A row for each attached process. PROCESS: its private memory, interpreter included."""
-    rows = [["WORKER", "LAG", "LAPPED", "TAKEN", "PINS", "PROCESS", "ATTACHED", "COMMAND"]]
+    cut = any(one.cut for one in at.workers)
+    heads = ["WORKER", "LAG", "LAPPED", "TAKEN", "PINS", "PROCESS", "ATTACHED", "COMMAND"]
+    rows = [heads[:-1] + ["CUT"] * cut + heads[-1:]]
     for one in sorted(at.workers, key=lambda one: (-(one.lag or 0), one.seat)):
         lag = "-" if one.lag is None else f"{one.lag:,}"
         command = ("this one: " if one.own else "") + (one.command or "?")
         since = ago(one.attached).removesuffix(" ago")
         counts = [lag, f"{one.lapped:,}", f"{one.taken:,}", str(one.pins)]
-        rows.append([str(one.pid), *counts, size(one.private), since, command])
+        cuts = [f"{one.cut:,}"] * cut
+        rows.append([str(one.pid), *counts, size(one.private), since, *cuts, command])
     return Grid().lines(rows)
 
 
@@ -169,6 +172,6 @@ def as_json(at: Observed, survey: Survey | None, found: Queues) -> dict[str, Any
 
 
 def _worker(one: ObservedWorker) -> dict[str, Any]:
-    names = ("pid", "seat", "lag", "lapped", "taken", "busy", "asleep", "pins", "oldest_pin",
-             "private", "attached", "command", "own")  # fmt: skip
+    names = ("pid", "seat", "lag", "lapped", "taken", "cut", "busy", "asleep", "pins",
+             "oldest_pin", "private", "attached", "command", "own")  # fmt: skip
     return {name: getattr(one, name) for name in names}

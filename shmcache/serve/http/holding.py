@@ -96,7 +96,7 @@ class Holding:
 
     def _end(self, wire: Wire) -> None:
         self.ended += 1
-        wire.lost()
+        wire.cut()
         self._since.pop(wire, None)
 
     # ---- waiting ---------------------------------------------------------------------------------

@@ -68,6 +68,8 @@ class Stats:
     cut: int = 0
     evicted: int = 0
     """Connections that made room for new ones."""
+    slow: int = 0
+    """Clients that were cut because they did not take what waited for them."""
 
 
 class Listening:
@@ -240,6 +242,10 @@ class Listening:
             connection.lost()
         return bool(gone)
 
+    def count_slow(self) -> None:
+        """A client was cut that had bytes to take."""
+        self.stats.slow += 1
+
     def lingers(self, wire: Wire) -> None:
         """A connection has ended whose client may still send: it is read over (HTTP9)."""
         self._lingering.append(wire)
@@ -271,7 +277,7 @@ class Listening:
     def _sweep(self) -> None:
         now = self.loop.now
         for connection in [one for one in self.connections if one.deadline < now]:
-            connection.lost()
+            connection.cut()
         self.refused.clear()
         self.tidy()
         if not self.draining or self.connections:

@@ -295,6 +295,12 @@ class Wire:
         self.listen()
         self.server.lingers(self)
 
+    def cut(self) -> None:
+        """Ends it, as its client took too long."""
+        if self.alive and self.backlog:
+            self.server.count_slow()
+        self.lost()
+
     def lost(self) -> None:
         """The client is gone, or is to go: ends everything at once. Idempotent."""
         if not self.alive:

@@ -319,6 +319,7 @@ class Watcher:
 
     def _overtaken(self) -> None:
         """The writer reused its position in the ring (WATCHER1); half a state is worth nothing."""
+        self.channel.reader.count_cut()
         if self.phase == INITIAL:
             self.fail(failures.expired(failures.WATCH_TOO_OLD))
         else:

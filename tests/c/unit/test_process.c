@@ -176,6 +176,7 @@ static void check_forked_reader(void *argument)
     shmc_wake_self(all->reader);
     shmc_unpin(all->reader, &all->pinned);
     shmc_reader_report(all->reader, 5, 5, 5, 5);
+    shmc_reader_count_cut(all->reader);
     CHECK_EQUAL(0, shmc_reader_pins(all->reader));
     shmc_reader_destroy(all->reader);
     CHECK_EQUAL(SHMC_OK, fake_attach(&all->fake, &own));

@@ -243,6 +243,7 @@ static void test_tool_reads_without_a_seat(void)
     shmc_unpin(tool, &pinned);
     CHECK_EQUAL(0, shmc_reader_pins(tool));
     shmc_reader_report(tool, 1, 2, 3, 4);
+    shmc_reader_count_cut(tool);
     shmc_reader_destroy(tool);
     shmc_reader_destroy(NULL);
 }

@@ -98,10 +98,13 @@ static void test_claim_and_leave(void)
     CHECK(late == NULL);
     shmc_reader_report(readers[2], 10, 2, 12, 13);
     shmc_reader_report(readers[2], 11, 1, 1, 0);
+    shmc_reader_count_cut(readers[2]);
+    shmc_reader_count_cut(readers[2]);
     CHECK_EQUAL(11, info_of(&fake, 2).cursor);
     CHECK_EQUAL(1, info_of(&fake, 2).busy);
     CHECK_EQUAL(13, info_of(&fake, 2).taken);
     CHECK_EQUAL(13, info_of(&fake, 2).lapped);
+    CHECK_EQUAL(2, info_of(&fake, 2).cut);
     CHECK(info_of(&fake, 2).claimed_ns != 0);
     fake_detach(readers[2]);
     CHECK_EQUAL(0, info_of(&fake, 2).in_use);
@@ -110,6 +113,7 @@ static void test_claim_and_leave(void)
     CHECK_EQUAL(2, (uint64_t)shmc_reader_seat(readers[2]));
     CHECK_EQUAL(2, info_of(&fake, 2).incarnation);
     CHECK_EQUAL(0, info_of(&fake, 2).cursor);
+    CHECK_EQUAL(0, info_of(&fake, 2).cut);
     CHECK_EQUAL(SEATS, shmc_load_racy(&header->high));
     for (unsigned i = 0; i < SEATS; i++)
         fake_detach(readers[i]);

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from served import Asked, pod, serving
 
+from shmcache.monitor.observing import observe
 from shmcache.serve.http.loop import Pending, Task
 from shmcache.serve.http.wire import LINGER_BYTES
 from shmcache.serve.limits import Limits
@@ -339,6 +340,8 @@ def test_a_client_that_takes_nothing_is_cut_and_costs_a_page() -> None:
             wait_for(look)  # its request has come
             wait_for(lambda: look() and not connections)
             assert 0 < max(backlogs) < 1 << 20
+            assert 1 == asked.serve.server.stats.slow
+            assert [1] == [one.cut for one in observe(asked.serve.server.cache).workers]
 
 
 def test_a_new_connection_takes_the_place_of_the_one_that_was_idle_longest() -> None:

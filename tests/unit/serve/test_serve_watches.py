@@ -10,6 +10,9 @@ import pytest
 from watching import World, pod
 
 import shmcache
+from shmcache.cli.output.report import workers
+from shmcache.monitor.metering import Meter
+from shmcache.monitor.observing import observe
 from shmcache.protocol import accept
 from shmcache.serve.watch import history as watch_history
 from shmcache.serve.watch.change import WatchChange
@@ -531,6 +534,10 @@ def test_a_client_that_is_overtaken_by_the_ring_ends_cleanly(
     assert slow.finished
     assert [each[2] for each in slow.received()] == ["11"]
     assert len(quick.received()) == 4 * WINDOW
+    at = observe(cache)
+    assert [one.cut for one in at.workers] == [1]
+    assert "CUT" in workers(at)
+    assert "shmcache_worker_clients_cut_total{" in Meter(cache).text()
     assert world.watch("resourceVersion=11").received()[0][0] == "ERROR"
 
 

@@ -39,6 +39,8 @@ HOLE = "LEVEL1_no_entry_in_a_hole"
 LOST_KEY = "LEVEL2_a_key_is_found"
 OVERLAP = "LEASEMODEL1_one_leader"
 OVER = "J2_no_ticket_is_slept_over"
+BOTH = "SPREADMODEL1_one_worker"
+IDLE = "SPREADMODEL2_works_again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,20 @@ VARIANTS = (
             *("RELEASE_FIRST", "LONG_TERM", "NO_CLOCK", "SUSPENDED"),
         )
     ),
+    Variant("slots", "2 members, late writes", "-DLATE_WRITES -DOUTSIDER"),
+    Variant("slots", "CALM", "-DCALM"),
+    Variant("slots", "CALM, the first leaves", "-DCALM -DLEAVER=0 -DLEAVE=GONE"),
+    Variant("slots", "CALM, the second leaves", "-DCALM -DLEAVER=1 -DLEAVE=RELEASED"),
+    *(
+        Variant("slots", name, f"-D{name}", BOTH)
+        for name in (
+            *("AFTER_TERM", "NO_RECHECK", "NOT_NAMED", "NO_JOIN", "NO_DRAIN", "TAKE_LIVING"),
+            *("LATE", "NO_VERSION"),
+        )
+    ),
+    Variant("slots", "NO_MISSED", "-DOUTSIDER -DNO_MISSED", BOTH),
+    Variant("slots", "KEEP_MARK", "-DCALM -DLEAVER=1 -DLEAVE=RELEASED -DKEEP_MARK", IDLE),
+    Variant("slots", "KEEP_DRAINING", "-DCALM -DKEEP_DRAINING", IDLE),
     Variant("wake", "NO_SELF_CHECK", "-DTHREADS=1 -DSELF -DNO_SELF_CHECK", LOST_WAKE),
 )
 

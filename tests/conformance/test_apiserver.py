@@ -22,6 +22,7 @@ from asking import PATIENCE, Stream, ask
 
 from shmcache.protocol.failures import Failure
 from shmcache.testing import ApiServer
+from shmcache.testing.apiserver.__main__ import forget
 
 PODS = "/api/v1/namespaces/prod/pods"
 
@@ -145,12 +146,23 @@ def test_the_command_serves_until_it_is_stopped(tmp_path: Path) -> None:
         assert process.stdout is not None
         port = int(process.stdout.readline().rpartition(":")[2])
         found = ask(port, PODS)
+        written = json.loads(kubeconfig.read_text("utf-8"))
         process.send_signal(signal.SIGTERM)
 
         assert process.wait(PATIENCE) == 0
 
     assert found.names == ["a"]
-    assert json.loads(kubeconfig.read_text("utf-8"))["kind"] == "Config"
+    assert written["kind"] == "Config"
+    assert not kubeconfig.exists(), "the next server's clients would connect to this one"
+
+
+def test_a_server_that_ends_leaves_the_kubeconfig_of_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    with ApiServer() as following:
+        following.kubeconfig(str(path))
+        forget(str(path), "http://127.0.0.1:1")
+        assert following.url in path.read_text("utf-8")
+    forget(str(tmp_path / "missing"), following.url)
 
 
 def test_the_command_reports_objects_that_it_cannot_load() -> None:

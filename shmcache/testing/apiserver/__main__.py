@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import signal
 import ssl
 import sys
@@ -23,7 +25,9 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--host", default="127.0.0.1", help="where to listen (127.0.0.1)")
     parser.add_argument("--port", type=int, default=0, help="at which port (0: any free one)")
-    parser.add_argument("--kubeconfig", help="write a kubeconfig to this file")
+    parser.add_argument(
+        "--kubeconfig", help="write a kubeconfig to this file, and remove it at the end"
+    )
     parser.add_argument("--token", help="refuse clients that do not send this bearer token")
     parser.add_argument("--cert", help="serve TLS with this certificate (PEM)")
     parser.add_argument("--key", help="and this key, if it is not in the same file")
@@ -81,7 +85,16 @@ def main(words: list[str] | None = None) -> int:
             server.kubeconfig(asked.kubeconfig)
         print(server.url, flush=True)
         ended.wait()
+    if asked.kubeconfig:
+        forget(asked.kubeconfig, server.url)
     return 0
+
+
+def forget(path: str, url: str) -> None:
+    """Removes our kubeconfig, so that nobody takes it for that of the next server."""
+    with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:
+        if f'"{url}"' in file.read():
+            os.unlink(path)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Metrics and probes over HTTP: `run --metrics`, `metrics --serve`.
+"""Metrics and probes over HTTP: `run --listen`, `metrics --listen`.
 
 The server of `shmcache serve` with other answers, in a thread of its own: its deadlines, its limits
 and its eviction of slow clients keep a place for every probe.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import os
 import re
 import shutil
@@ -15,6 +16,8 @@ from pathlib import Path
 import pytest
 from pages import OURS, ROOT, Block, World, blocks_of, renamed
 
+from shmcache.__main__ import COMMANDS
+from shmcache.cli.arguments import Parser
 from shmcache.memory.locations import SharedMemory
 from shmcache.memory.segments import PREFIX, Place
 from shmcache.testing import ApiServer
@@ -158,6 +161,33 @@ def test_the_track_record_names_tests_that_exist() -> None:
 
     assert named
     assert set() == set(named) - there
+
+
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+OTHERS = {  # of docker, gunicorn, uvicorn, etcd, kubectl, helm, API servers
+    "--bind", "--chunk-size", "--cluster", "--experimental-watch-progress-notify-interval",
+    "--load", "--raw", "--server-print", "--set", "--shm-size", "--storage-media-type",
+    "--subresource", "--system", "--uds", "--watch-cache",
+}  # fmt: skip
+OLD_NAMES = {"commands.md", "upgrading.md", "track-record.md"}
+"""Pages that explain earlier names."""
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+def test_a_page_names_options_as_the_help_does(page: Path) -> None:
+    known = {option for name in COMMANDS if name != "help" for option in options_of(name)}
+    assert "--listen" in known
+    assert "--address" not in known
+    if page.name not in OLD_NAMES:
+        text = re.sub(r"\bcurl .*", "", page.read_text())
+        assert set() == set(OPTION.findall(text)) - known - OTHERS
+
+
+def options_of(command: str) -> list[str]:
+    module = importlib.import_module(f"shmcache.cli.commands.{command}")
+    parser = Parser(command, module.HELP)
+    module.add_arguments(parser)
+    return parser.options()
 
 
 def test_every_page_is_in_the_index() -> None:

@@ -43,16 +43,17 @@ class ServiceName:
         host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
         try:
             found = self.resolver(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # of a part with 64 letters
             self._report(f"{host}: no addresses: {reason_of(error)}")
             return []
         self._report("")
         addresses = sorted({str(one[4][0]) for one in found})
-        return [self._connection(parts.scheme, address, port, host) for address in addresses]
+        shown = [f"[{one}]" if ":" in one else one for one in addresses]
+        path = parts.path.rstrip("/")
+        urls = [f"{parts.scheme}://{one}:{port}{path}" for one in shown]
+        return [self._connection(url, host) for url in urls]
 
-    def _connection(self, scheme: str, address: str, port: int, host: str) -> ApiConnection:
-        shown = f"[{address}]" if ":" in address else address
-        url = f"{scheme}://{shown}:{port}"
+    def _connection(self, url: str, host: str) -> ApiConnection:
 
         def load() -> ServerAccess:
             return replace(self.settings.load(), url=url, server_name=host)

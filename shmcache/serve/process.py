@@ -25,7 +25,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 from shmcache.engine.notify import notify
 from shmcache.errors import (
@@ -37,6 +36,7 @@ from shmcache.errors import (
 )
 from shmcache.processes.stop_requests import StopRequests
 from shmcache.processes.supervisor import Body, Supervisor
+from shmcache.protocol.urls import server_url
 from shmcache.reader.cache import Cache, attach
 from shmcache.reasons import reason_at, reason_of, unheard
 from shmcache.serve.auth.access import LOCAL, Access, Tokens
@@ -105,7 +105,7 @@ class Options:
             raise ServingError("TLS needs both --tls-cert and --tls-key")
         if self.processes < 1:
             raise ServingError("--processes must be at least 1")
-        if self.proxy is not None and not _is_url(self.proxy):
+        if self.proxy is not None and server_url(self.proxy) is None:
             raise ServingError(
                 "--proxy must be the URL of an API server, such as https://10.0.0.1:6443"
             )
@@ -121,14 +121,6 @@ class Options:
                 f"other machines can reach {self.host}, and tokens would be sent unencrypted; use "
                 "--tls-cert and --tls-key, or allow it with --open-to-all"
             )
-
-
-def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
 
 
 def _is_local(host: str) -> bool:

@@ -16,6 +16,7 @@ from urllib.request import getproxies, proxy_bypass
 import urllib3
 
 from shmcache.errors import SourceError
+from shmcache.protocol.urls import server_url
 from shmcache.reasons import reason_at
 from shmcache.source.credentials import bearer
 
@@ -186,8 +187,8 @@ def direct(
     namespace: str = "default",
 ) -> ServerAccess:
     """For a server known by its URL, without any configuration file."""
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    parts = server_url(url)
+    if parts is None:
         raise SourceError(f"{url!r} is not the URL of an API server, such as https://10.0.0.1:6443")
     tls, material = None, b""
     if parts.scheme == "https":

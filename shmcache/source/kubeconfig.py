@@ -13,9 +13,9 @@ import binascii
 import os
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from shmcache.errors import SourceError
+from shmcache.protocol.urls import server_url
 from shmcache.reasons import reason_at
 from shmcache.source.access import (
     Impersonation,
@@ -218,8 +218,8 @@ def _choose(merged: Merged, name: str | None) -> Chosen:
 def _access(chosen: Chosen, paths: str) -> ServerAccess:
     cluster, user = chosen.cluster, chosen.user
     url = cluster.text("server").rstrip("/")
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    parts = server_url(url)
+    if parts is None:
         raise SourceError(f"{cluster.label}: server must be http(s)://host[:port], not {url!r}")
     token_file = user.path("tokenFile")
     credentials = _credentials(chosen, paths, has_token_file=bool(token_file))

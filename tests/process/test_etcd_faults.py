@@ -176,6 +176,7 @@ def test_nobody_listens_is_refused_and_names_the_endpoint() -> None:
     [
         ("", {}, "not endpoints"),
         ("a:2379", {}, "not endpoints"),
+        ("http://[", {}, "not endpoints"),
         ("http://a:2379,https://b:2379", {}, "all be http"),
         ("https://a:2379", {"cert_file": "x"}, "both files"),
         ("http://a:2379", {"ca_file": "x"}, "need https"),

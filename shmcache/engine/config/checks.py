@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from shmcache.engine.config.keys import ConfigurationError, flag_name
 from shmcache.engine.following import lease_settings
@@ -21,6 +20,7 @@ from shmcache.errors import InvalidSelector, SourceError
 from shmcache.memory.segments import check_name
 from shmcache.protocol import builtins
 from shmcache.protocol.selectors import fields
+from shmcache.protocol.urls import server_url
 from shmcache.reader.selectors import FieldSelector, LabelSelector
 from shmcache.recorder.shelf import MIN_BYTES, MIN_KEEP
 from shmcache.settings import format_size
@@ -150,8 +150,8 @@ def _check_lease(configuration: Configuration) -> None:
             raise ConfigurationError(
                 f"--lease is for relays of one API server, not {flag_name(name)}"
             )
-    parts = urlsplit(configuration.advertise)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
+    parts = server_url(configuration.advertise)
+    if parts is None or "@" in parts.netloc:
         raise ConfigurationError(
             "--lease needs --advertise with the URL at which other machines follow this relay, "
             f"such as https://relays-0.relays:8443, not {configuration.advertise!r}"

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import grpc
 
 from shmcache.errors import SourceError
+from shmcache.protocol.urls import server_url
 from shmcache.reasons import reason_of
 
 
@@ -31,13 +32,12 @@ class EtcdAccess:
     password_file: str = ""
 
     def __post_init__(self) -> None:
-        schemes = {urlsplit(each).scheme for each in self.endpoints}
         if not self.endpoints or not all(_is_endpoint(each) for each in self.endpoints):
             raise SourceError(
                 f"{','.join(self.endpoints)!r} are not endpoints of etcd, such as "
                 "https://etcd-1:2379,https://etcd-2:2379"
             )
-        if len(schemes) > 1:
+        if len({urlsplit(each).scheme for each in self.endpoints}) > 1:
             raise SourceError("the endpoints of one etcd cluster must all be http or all be https")
         if bool(self.cert_file) != bool(self.key_file):
             raise SourceError("a client certificate needs both files: certificate and key")
@@ -94,8 +94,8 @@ class EtcdAccess:
 
 
 def _is_endpoint(text: str) -> bool:
-    parts = urlsplit(text)
-    return parts.scheme in {"http", "https"} and bool(parts.netloc) and not parts.path
+    parts = server_url(text)
+    return parts is not None and not parts.path
 
 
 def _read(path: str) -> bytes:

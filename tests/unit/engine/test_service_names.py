@@ -96,6 +96,23 @@ def test_a_name_that_nobody_knows_yet_is_an_upstream_itself() -> None:
     assert found.choose().name == "http://relays.test:81"
 
 
+def test_a_name_that_no_resolver_takes_is_an_upstream_itself() -> None:
+    """Python refuses a part of more than 63 letters before it asks anybody."""
+    url = f"http://{'a' * 64}.test:81"
+    server = ApiConnection(lambda: ServerAccess(url=url))
+    found = Upstreams([server], names={0: ServiceName(ServerSettings(url=url))})
+    found.resolve()
+
+    assert found.choose().name == url
+
+
+def test_an_address_keeps_the_path_of_the_url() -> None:
+    found, _ = upstreams(Resolver("10.0.0.1"), "http://relays.test:81/k8s/clusters/c-1/")
+    found.resolve()
+
+    assert found.choose().name == "http://10.0.0.1:81/k8s/clusters/c-1"
+
+
 def test_an_address_is_asked_over_the_network() -> None:
     with ApiServer(seed=1) as server:
         name = ServiceName(

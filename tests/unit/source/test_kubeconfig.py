@@ -340,6 +340,8 @@ INVALID: dict[str, tuple[Config | str, str]] = {
         "cluster c: insecure-skip-tls-verify must be true or false",
     ),
     "no server": (config_of({}, {"server": ""}), "cluster c: server must be"),
+    "bad brackets": (config_of({}, {"server": "https://["}), "cluster c: server must be"),
+    "bad port": (config_of({}, {"server": "https://a:x"}), "cluster c: server must be"),
     "bad scheme": (config_of({}, {"server": "10.0.0.1:6443"}), "cluster c: server must be"),
     "user missing": (config_of(context={"user": "gone"}), "no user 'gone'; there are: none at all"),
     "cluster missing": (config_of({}, context={"cluster": None}), "no cluster ''; there are: c"),

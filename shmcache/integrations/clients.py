@@ -92,6 +92,8 @@ class CachedApi:
         self._methods: dict[str, Callable[..., Any]] = {}
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_api":  # of a copy that is not made yet
+            raise AttributeError(name)
         theirs = getattr(self._api, name)
         asked = _METHOD.fullmatch(name) if self._group is not None else None
         if asked is None or not callable(theirs):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shmcache.errors import InvalidSelector, ShmCacheError
+from shmcache.errors import ShmCacheError
 from shmcache.integrations import attached
 from shmcache.protocol import accept
 from shmcache.protocol.failures import Failure
@@ -24,7 +24,6 @@ from shmcache.serve.catalogue import Catalogue
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shmcache.reader.cache import Cache
     from shmcache.reader.resources import CachedResource
     from shmcache.serve.catalogue import Served
 
@@ -38,12 +37,15 @@ class CacheReads:
         """`name`: as in attached(). `max_age`: seconds; older data is left to the API server."""
         self._name = name
         self._max_age = max_age
-        self._at: tuple[Cache, Catalogue] | None = None
+        self._known: Catalogue | None = None
 
     def kinds(self) -> Iterator[Served]:
         """The resources that the cache has now, with their names in the API."""
         catalogue = self._catalogue()
-        return iter(catalogue.all() if catalogue is not None else ())
+        try:
+            return iter(catalogue.all() if catalogue is not None else ())
+        except ShmCacheError:  # it was closed, or replaced, just now
+            return iter(())
 
     def resource(
         self,
@@ -57,13 +59,13 @@ class CacheReads:
     ) -> CachedResource | None:
         """The resource, if it has every object of this selection. `namespace`: "" for all."""
         catalogue = self._catalogue()
-        if catalogue is None or self._at is None:
+        if catalogue is None:
             return None
-        served = catalogue.find(group, version, resource)
-        if served is None or served.scope.transform:
-            return None
-        kind = served.kind
         try:
+            served = catalogue.find(group, version, resource)
+            if served is None or served.scope.transform:
+                return None
+            kind = served.kind
             served.scope.check(kind, namespace, shape=accept.FULL)
             served.scope.check_shard(kind, None)
             served.scope.check_selectors(
@@ -71,10 +73,10 @@ class CacheReads:
                 LabelSelector.parse(labels) if labels else None,
                 FieldSelector.parse(fields, kind.selectable, kind.made) if fields else None,
             )
-            found = self._at[0][served.name]
-        except (Failure, InvalidSelector, KeyError):
+            found = catalogue.cache[served.name]
+            fresh = found.synced and found.too_old(self._max_age) is None
+        except (Failure, KeyError, ShmCacheError):
             return None
-        fresh = found.synced and found.too_old(self._max_age) is None
         return found if fresh else None
 
     def _catalogue(self) -> Catalogue | None:
@@ -82,6 +84,7 @@ class CacheReads:
             cache = attached(self._name, wait=0)
         except ShmCacheError:
             return None
-        if self._at is None or self._at[0] is not cache:
-            self._at = (cache, Catalogue(cache))
-        return self._at[1]
+        found = self._known
+        if found is None or found.cache is not cache:
+            found = self._known = Catalogue(cache)
+        return found

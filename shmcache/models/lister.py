@@ -60,6 +60,8 @@ class ModelResource(Mapping[str, "Any"]):
         return self._of
 
     def __getattr__(self, name: str) -> Any:
+        if name in self.__slots__:  # of a copy that is not made yet
+            raise AttributeError(name)
         return getattr(self._of, name)
 
     def __dir__(self) -> list[str]:

@@ -51,7 +51,7 @@ class Catalogue:
     """Looks at the cache again every second, and when a request names an unknown resource."""
 
     def __init__(self, cache: Cache) -> None:
-        self._cache = cache
+        self.cache = cache
         self._looked = 0.0
         self._served: dict[tuple[str, str, str], Served] = {}
         self._known: dict[str, Served] = {}
@@ -79,7 +79,7 @@ class Catalogue:
     def _latest(self, served: Served) -> tuple[Root, int, bool] | None:
         """root(), and whether it has the content; None where it is of another declaration."""
         try:
-            reader, number = self._cache.locate(served.name)
+            reader, number = self.cache.locate(served.name)
         except KeyError:
             return None  # another instance, which does not have it
         root = reader.root()
@@ -112,7 +112,7 @@ class Catalogue:
             return
         self._looked = moment
         self._seen.clear()
-        root = self._cache.reader.root()
+        root = self.cache.reader.root()
         served: dict[tuple[str, str, str], Served] = {}
         unknown = []
         for number, name in enumerate(root.names()):

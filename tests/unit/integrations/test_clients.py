@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import time
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 
+import shmcache
 from shmcache import states
+from shmcache.integrations import reads
 from shmcache.integrations.clients import CachedApi, CachedList
 from shmcache.integrations.reads import CacheReads
 from shmcache.testing import Cluster
@@ -151,8 +154,6 @@ def with_kind(theirs: Any, ours: CachedList) -> list[dict[str, Any]]:
 
 def test_a_cache_of_a_part_answers_for_that_part() -> None:
     """A selection, a namespace or a form that is not cached whole is the API server's."""
-    import shmcache
-
     parts: list[dict[str, Any]] = [
         {"namespaces": ["prod"]},
         {"namespaces": [], "labels": "app=web"},
@@ -174,6 +175,30 @@ def test_a_cache_of_a_part_answers_for_that_part() -> None:
                 }
             )
     assert found == [{"prod"}, {"web"}, set(), set()]
+
+
+def test_a_copy_of_an_adopted_client_reads_as_the_client_does(cluster: Cluster, name: str) -> None:
+    client, configuration = client_of("kubernetes", cluster)
+    api = CachedApi(client.CoreV1Api(client.ApiClient(configuration)), name)
+    copied = copy.copy(api)
+
+    before = sum(cluster.server.requests.values())
+    assert copied.read_node("node-1") == api.read_node("node-1")
+    assert copied == api
+    assert sum(cluster.server.requests.values()) == before
+
+
+def test_a_cache_that_was_closed_just_now_leaves_reads_to_the_api_server(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another thread of the program."""
+    used, fresh = CacheReads(name), CacheReads(name)
+    with shmcache.attach(name) as cache:
+        monkeypatch.setattr(reads, "attached", lambda *_, **__: cache)
+        assert used.resource("", "v1", "pods") is not None
+    for one in (used, fresh):
+        assert one.resource("", "v1", "pods") is None
+    assert list(CacheReads(name).kinds()) == []
 
 
 def test_without_a_cache_everything_is_the_api_servers(cluster: Cluster) -> None:

@@ -280,6 +280,7 @@ def test_a_resource_of_models_gives_models_everywhere(pods: Any) -> None:
     assert "prod/web-0" in pods
     assert pods.synced is False
     assert "as kubernetes 37" in repr(pods)
+    assert copy.copy(pods)["prod/web-0"] == pod
     with pytest.raises(KeyError):
         pods["prod/none"]
 

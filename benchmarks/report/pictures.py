@@ -1,4 +1,4 @@
-"""Pictures of benchmarks/results.json, as SVG and PNG: footprint by workers, waking, growth.
+"""Pictures of benchmarks/results.json, as SVG: footprint by workers, waking, growth.
 
 They are drawn from the numbers of the tables, and only if a run has left some; each names its run.
 `python -m benchmarks.report.tables` draws them again.
@@ -19,6 +19,16 @@ SHOWN = (1, 4)
 STYLES = {1: "-", 4: "--"}
 """Of lines, by the number of sleepers that are shown."""
 HALF = 50
+BELOW = 23
+"""Percent: labels of the second number of sleepers are lower, so that none hides another."""
+SIZE = (6, 4.4)
+"""Inches: small for the letters, so that they can be read on a telephone."""
+DARK = """
+  <style type="text/css">
+   @media (prefers-color-scheme: dark) { svg { filter: invert(.88) hue-rotate(180deg) } }
+  </style>
+ </defs>"""
+"""White becomes nearly black, and each colour keeps its hue."""
 
 Results = dict[str, Any]
 Drawing = tuple[str, str, Callable[[Any], None]]
@@ -38,11 +48,12 @@ def draw(results: Results, place: Path) -> list[str]:
     place.mkdir(parents=True, exist_ok=True)
     drawn = []
     for name, question, fill in _drawings(results):
-        figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
+        figure, axes = plt.subplots(figsize=SIZE, layout="constrained")
         fill(axes)
         figure.supxlabel(_source(results[question]), fontsize=7, color="#555555", x=0.01, ha="left")
-        figure.savefig(place / f"{name}.svg", metadata={"Date": None})
-        figure.savefig(place / f"{name}.png", dpi=144)
+        file = place / f"{name}.svg"
+        figure.savefig(file, metadata={"Date": None})
+        file.write_text(file.read_text().replace("\n </defs>", DARK, 1))
         plt.close(figure)
         drawn.append(name)
     return drawn
@@ -107,13 +118,15 @@ def _waking(axes: Any, waking: list[dict[str, Any]]) -> None:
             continue
         handler = "handler" in each["what"]
         at = f"{sleepers} asleep"
-        _line(axes, each["ours"], f"{'handler' if handler else 'consumer'}, {at}",
-              STYLES[sleepers], OTHERS[1] if handler else OURS, 78 if handler else 62)  # fmt: skip
+        lower = BELOW if sleepers == SHOWN[-1] else 0
+        _line(axes, each["ours"], f"{'handler' if handler else 'consumer'}, {at}", STYLES[sleepers],
+              OTHERS[1] if handler else OURS, (78 if handler else 62) - lower)  # fmt: skip
         if sleepers not in limits:
             limits.add(sleepers)
-            _line(axes, each["sem_t in C"], f"sem_t in C, {at}", STYLES[sleepers], "#888888", 40)
+            _line(axes, each["sem_t in C"], f"sem_t in C, {at}", STYLES[sleepers], "#777777",
+                  42 - lower)  # fmt: skip
     axes.set_xscale("log")
-    axes.set_xlim(2, 200)
+    axes.set_xlim(2, 300)
     axes.set_xticks([2, 5, 10, 20, 50, 100, 200])
     axes.xaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()

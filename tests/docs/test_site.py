@@ -94,3 +94,11 @@ def test_the_search_knows_the_pages(site: Path) -> None:
     index = json.loads((site / "search" / "search_index.json").read_text())
     places = {one["location"].partition("#")[0] for one in index["docs"]}
     assert {"tutorial.html", "migration.html", "reference/cli.html"} <= places
+
+
+@pytest.mark.parametrize(
+    "picture", sorted((ROOT / "benchmarks" / "pictures").iterdir()), ids=lambda file: file.stem
+)
+def test_a_drawing_follows_the_colours_of_its_reader(picture: Path) -> None:
+    assert ".svg" == picture.suffix
+    assert "prefers-color-scheme: dark" in picture.read_text()

@@ -94,7 +94,7 @@ struct shmc_reader {
     int seat_fd; /* a description of its own; holds the seat's lock */
     struct shmc_segment guarded; /* SEATS, as registered with process.c; base NULL: no seat */
     const uint64_t *fork_word;
-    pthread_mutex_t lock; /* pins below, and the sleepers of wake.c */
+    pthread_mutex_t lock; /* what follows, and the sleepers of wake.c */
     struct {
         uint64_t generation; /* as in the seat; 0 = free */
         uint64_t count;      /* users */
@@ -103,7 +103,11 @@ struct shmc_reader {
     } pins[SHMC_PINS];
     unsigned sleepers;
     shmc_atomic wakes; /* calls of shmc_wake_self() */
+    struct shmc_relay *relays; /* whose threads use this reader (RELAY1) */
 };
+
+/* Ends the threads of all relays of a reader; its end. */
+void shmc_relays_end(struct shmc_reader *reader);
 
 #define SHMC_HUGE (UINT64_C(2) << 20) /* of the processor's large pages */
 

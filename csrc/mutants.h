@@ -39,6 +39,7 @@
  *   NO_WIDEN_PLACES  and new ones take no place of the window that is still published
  *   NO_ANNOUNCE      a sleeper announces that it sleeps
  *   NO_RECHECK       and checks once more before it does
+ *   NO_RELAY_END     a reader ends the threads of its relays before it goes
  *   NO_POST_COUNT    a post changes the word that a sleeper is about to wait on for good
  *   NO_BLOCK_ESCAPES a stored string that JSON escapes is never compared with raw text
  *   NO_KEY_ESCAPES   nor is a stored key of a few bytes
@@ -157,6 +158,11 @@
 #define SHMC_KEEP_NO_RECHECK 0
 #else
 #define SHMC_KEEP_NO_RECHECK 1
+#endif
+#ifdef SHMC_MUTANT_NO_RELAY_END
+#define SHMC_KEEP_NO_RELAY_END 0
+#else
+#define SHMC_KEEP_NO_RELAY_END 1
 #endif
 #ifdef SHMC_MUTANT_NO_POST_COUNT
 #define SHMC_KEEP_NO_POST_COUNT 0

@@ -413,7 +413,7 @@ struct shmc_relay;
 enum shmc_status shmc_relay_start(struct shmc_reader *reader, uint64_t interest, uint64_t progress,
                                   uint64_t seen, uint64_t wakes, int fd,
                                   struct shmc_relay **relay);
-void shmc_relay_stop(struct shmc_relay *relay);
+void shmc_relay_stop(struct shmc_relay **relay);
 /* Ends the sleep of every thread of this process in shmc_wait (they see TIMEOUT or OK). */
 void shmc_wake_self(struct shmc_reader *reader);
 /* ---- queue*.c: keys of work, each with one worker at a time ------------------------------------ */

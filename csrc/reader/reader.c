@@ -173,6 +173,7 @@ void shmc_reader_destroy(struct shmc_reader *reader)
         return;
     /* In a child: the descriptor is closed, the seat its parent's, the lock in any state. */
     if (!shmc_reader_forked(reader)) {
+        SHMC_UNLESS(NO_RELAY_END, shmc_relays_end(reader));
         if (reader->seat != NULL) {
             shmc_seat_leave(reader);
             shmc_keep_in_child(reader->seat_fd);

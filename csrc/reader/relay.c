@@ -6,13 +6,15 @@
  * patched module to sleep, and takes no signals from the thread that handles them.
  *
  * Invariants
- *   RELAY1  the thread uses reader and fd until shmc_relay_stop() has joined it: the caller keeps
- *       both.
+ *   RELAY1  the thread uses the reader until it has been joined, by shmc_relay_stop() or, where that
+ *       has not come, by the end of the reader: Python's collector ends them in any order. The
+ *       caller keeps fd until then. A second stop finds nothing: an interrupted one can be repeated.
  *   RELAY2  it ends when it is stopped, or after reporting that the instance is over (wake.c
  *       reports that for ever); both by the last write to fd.
  *   RELAY3  stopping wakes only this thread for good: other threads sleep on (WAKE1, WAKE4).
  *
- * In a child of fork() there is no such thread: shmc_relay_stop() only frees there.
+ * In a child of fork() there is no such thread, and the reader's lock is in any state:
+ * shmc_relay_stop() only frees there.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -21,13 +23,20 @@
 #include "core.h"
 
 struct shmc_relay {
-    struct shmc_reader *reader;
+    struct shmc_reader *reader; /* NULL: it has ended, and has joined the thread */
+    const uint64_t *fork_word;  /* the reader's */
+    struct shmc_relay *next;
     struct shmc_wanted wanted;
     uint64_t seen, wakes;
     shmc_atomic stop;
     pthread_t thread;
     int fd;
 };
+
+static bool forked(const struct shmc_relay *relay)
+{
+    return relay->fork_word != NULL && *(const volatile uint64_t *)relay->fork_word == 0;
+}
 
 static void tell(const struct shmc_relay *relay)
 {
@@ -66,6 +75,7 @@ enum shmc_status shmc_relay_start(struct shmc_reader *reader, uint64_t interest,
         return SHMC_NO_MEMORY;
     memset(relay, 0, sizeof *relay);
     relay->reader = reader;
+    relay->fork_word = reader->fork_word;
     relay->wanted = (struct shmc_wanted){interest, progress, &relay->stop};
     relay->seen = seen;
     relay->wakes = wakes;
@@ -79,18 +89,55 @@ enum shmc_status shmc_relay_start(struct shmc_reader *reader, uint64_t interest,
         return SHMC_NO_MEMORY;
     }
     *made = relay;
+    pthread_mutex_lock(&reader->lock);
+    relay->next = reader->relays;
+    reader->relays = relay;
+    pthread_mutex_unlock(&reader->lock);
     return SHMC_OK;
 }
 
-void shmc_relay_stop(struct shmc_relay *relay)
+static void join(struct shmc_relay *relay)
 {
+    shmc_store_release(&relay->stop, 1);
+    shmc_fence_full(); /* as WAKE7 */
+    shmc_post(&relay->reader->seat->semaphore);
+    pthread_join(relay->thread, NULL);
+    relay->reader = NULL;
+}
+
+static void unlist(const struct shmc_relay *relay)
+{
+    struct shmc_relay **link = &relay->reader->relays;
+
+    pthread_mutex_lock(&relay->reader->lock);
+    while (*link != relay)
+        link = &(*link)->next;
+    *link = relay->next;
+    pthread_mutex_unlock(&relay->reader->lock);
+}
+
+/* Nobody else uses the reader any more: the list stays as it is meanwhile. */
+void shmc_relays_end(struct shmc_reader *reader)
+{
+    while (reader->relays != NULL) {
+        struct shmc_relay *relay = reader->relays;
+
+        reader->relays = relay->next;
+        join(relay);
+    }
+}
+
+void shmc_relay_stop(struct shmc_relay **held)
+{
+    struct shmc_relay *relay = *held;
     struct shmc_heap heap = {.bytes = sizeof *relay};
 
-    if (!shmc_reader_forked(relay->reader)) {
-        shmc_store_release(&relay->stop, 1);
-        shmc_fence_full(); /* as WAKE7 */
-        shmc_post(&relay->reader->seat->semaphore);
-        pthread_join(relay->thread, NULL);
+    *held = NULL;
+    if (relay == NULL)
+        return;
+    if (!forked(relay) && relay->reader != NULL) {
+        unlist(relay);
+        join(relay);
     }
     shmc_heap_resize(&heap, relay, sizeof *relay, 0);
 }

@@ -258,10 +258,16 @@ class LoopBell:
             except RuntimeError:
                 pass  # the loop is closed, and nothing sleeps on it
 
+    def end(self) -> None:
+        """Lets every sleeper see that its cache is closed. In a callback of the loop."""
+        self.ring()
+        self.close()
+
     def close(self) -> None:
         """Ends the thread of its relay."""
         if self._relay is not None:
-            self._loop.remove_reader(self._relay.fd)
+            if not self._loop.is_closed():
+                self._loop.remove_reader(self._relay.fd)
             self._relay.close()
             self._relay = None
 
@@ -272,7 +278,7 @@ def bell_of(informer: Informer) -> LoopBell:
     found: LoopBell | None = informer.bells.get(loop)
     if found is None:
         for other in [other for other in informer.bells if other.is_closed()]:
-            del informer.bells[other]
+            informer.bells.pop(other).close()
         found = informer.bells[loop] = LoopBell(informer.cache)
     return found
 

@@ -122,8 +122,10 @@ class Informer:
             for registration in self.registrations:
                 registration._stop()  # noqa: SLF001
             for loop, bell in list(self.bells.items()):
-                if not loop.is_closed():
-                    loop.call_soon_threadsafe(bell.ring)
+                try:
+                    loop.call_soon_threadsafe(bell.end)
+                except RuntimeError:  # the loop is closed
+                    bell.close()
 
     def join(self, timeout: float | None = None) -> bool:
         """Waits until no handler runs; False if `timeout` seconds passed before."""

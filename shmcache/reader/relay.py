@@ -18,26 +18,29 @@ if TYPE_CHECKING:
 class Relay:
     """An eventfd, and a thread of the core that writes it. close() ends both.
 
+    One that is forgotten ends when it goes (RELAY1).
+
     `wakes`: what shmc_reader_wakes() said when it was decided to wait; None is now.
     """
 
     __slots__ = ("_held", "_relay", "fd")
 
     def __init__(self, reader: _hot.Reader, wanted: Wanted, wakes: int | None = None) -> None:
-        self._held = holding.attachment(reader)
-        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        made: Any = ffi.new("struct shmc_relay **")
-        handle = self._held.use()
+        self.fd = -1
+        self._held: Any = None
+        self._relay: Any = ffi.new("struct shmc_relay **")
+        held = holding.attachment(reader)
+        handle = held.use()
+        self._held = held
         try:
+            self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             if wakes is None:
                 wakes = lib.shmc_reader_wakes(handle)
-            status = lib.shmc_relay_start(handle, *wanted, wakes, self.fd, made)
+            status = lib.shmc_relay_start(handle, *wanted, wakes, self.fd, self._relay)
             check(status, "starting a thread that waits")
         except BaseException:
-            self._held.leave()
-            os.close(self.fd)
+            self.close()
             raise
-        self._relay = made[0]
 
     def clear(self) -> None:
         """Forgets earlier publications."""
@@ -48,12 +51,15 @@ class Relay:
 
     def close(self) -> None:
         """Ends the thread. Idempotent."""
-        if self.fd < 0:
-            return
         lib.shmc_relay_stop(self._relay)
-        os.close(self.fd)
-        self.fd = -1
-        self._held.leave()
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+        held, self._held = self._held, None
+        if held is not None:
+            held.leave()
+
+    __del__ = close
 
     def __enter__(self) -> Self:
         return self

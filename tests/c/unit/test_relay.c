@@ -62,13 +62,13 @@ static void test_a_relay_tells_of_each_publication(void)
         CHECK(!readable(nodes));
         clear(pods);
     }
-    shmc_relay_stop(first);
+    shmc_relay_stop(&first);
     AWAIT(asleep(1u << 6)); /* the other one sleeps on (RELAY3) */
     clear(pods);            /* the last write (RELAY2) */
     CHECK(!readable(nodes));
     publish(shmc_reader_latest(reader) + 1, 6);
     AWAIT(readable(nodes));
-    shmc_relay_stop(second);
+    shmc_relay_stop(&second);
     close(pods);
     close(nodes);
 }
@@ -83,13 +83,13 @@ static void test_news_before_the_thread_is_reported(void)
     shmc_wake_self(reader);
     CHECK_EQUAL(SHMC_OK, shmc_relay_start(reader, 1u << 5, 0, seen, wakes, fd, &relay));
     AWAIT(readable(fd));
-    shmc_relay_stop(relay);
+    shmc_relay_stop(&relay);
     clear(fd);
     publish(seen + 1, 5);
     CHECK_EQUAL(SHMC_OK, shmc_relay_start(reader, 1u << 5, 0, seen, shmc_reader_wakes(reader), fd,
                                           &relay));
     AWAIT(readable(fd));
-    shmc_relay_stop(relay);
+    shmc_relay_stop(&relay);
     close(fd);
 }
 
@@ -102,7 +102,7 @@ static void test_a_relay_takes_no_signals(void)
     struct shmc_relay *relay = start(&fd, 1u << 5);
     pthread_sigmask(SIG_SETMASK, NULL, &after);
     CHECK_EQUAL((uint64_t)sigismember(&before, SIGTERM), (uint64_t)sigismember(&after, SIGTERM));
-    shmc_relay_stop(relay);
+    shmc_relay_stop(&relay);
     close(fd);
 }
 
@@ -165,11 +165,32 @@ static void test_the_end_wakes_sleepers_and_relays(void)
     pthread_join(thread, NULL);
     CHECK_EQUAL(SHMC_OVER, status);
     AWAIT(readable(fd));
-    shmc_relay_stop(relay);
+    shmc_relay_stop(&relay);
     close(fd);
     CHECK_EQUAL(1, (uint64_t)shmc_reader_over(reader));
     CHECK_EQUAL(SHMC_OVER, shmc_wait(reader, 1u << 5, shmc_reader_latest(reader), -1));
     CHECK_EQUAL(SHMC_OK, shmc_wait(reader, 1u << 5, 0, -1)); /* news come first */
+}
+
+/* As Python's collector does, which ends objects that refer to each other in any order (RELAY1). */
+static void test_a_reader_that_goes_ends_its_relays(void)
+{
+    int pods, nodes, other;
+    struct shmc_relay *first = start(&pods, 1u << 5), *second = start(&nodes, 1u << 6);
+    struct shmc_relay *third = start(&other, 1u << 7);
+
+    shmc_relay_stop(&second);
+    AWAIT(asleep(1u << 5 | 1u << 7));
+    fake_detach(reader);
+    CHECK(readable(pods)); /* the last write (RELAY2) */
+    CHECK(readable(other));
+    shmc_relay_stop(&first);
+    shmc_relay_stop(&third);
+    shmc_relay_stop(&first);
+    CHECK(first == NULL);
+    close(pods);
+    close(nodes);
+    close(other);
 }
 
 int main(void)
@@ -181,6 +202,8 @@ int main(void)
     test_news_before_the_thread_is_reported();
     test_a_relay_takes_no_signals();
     test_only_a_whole_segment_of_this_layout_is_ended();
+    test_a_reader_that_goes_ends_its_relays();
+    CHECK_EQUAL(SHMC_OK, fake_attach(&fake, &reader));
     test_the_end_wakes_sleepers_and_relays();
     fake_detach(reader);
     fake_destroy(&fake);

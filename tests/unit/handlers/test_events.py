@@ -4,7 +4,9 @@ G18), and the loop is never held up."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextvars import ContextVar
@@ -364,3 +366,49 @@ def test_a_task_ending_the_program_leaves_the_others_to_the_next_turn(
             assert isinstance(task.exception(), SystemExit)
     finally:
         loop.close()
+
+
+def opened() -> tuple[int, int]:
+    """Threads of this process, and descriptors."""
+    return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+
+async def waited(cache: shmcache.Cache) -> None:
+    assert not await cache["pods"].wait_until_async("prod/none", bool, 0.01)
+    assert bell_of(cache.informer)._relay is not None
+
+
+def test_a_cache_that_is_closed_leaves_nothing_on_its_loop(writer: shmcache.Writer) -> None:
+    async def main() -> None:
+        with shmcache.attach(writer.name) as cache:  # opens what stays, as the word of fork()
+            await waited(cache)
+        await asyncio.sleep(0)
+        before = opened()
+        for _ in range(3):
+            with shmcache.attach(writer.name) as cache:
+                await waited(cache)
+            await asyncio.sleep(0)
+        assert opened() == before
+
+    run(main())
+
+
+def test_a_cache_that_is_forgotten_with_its_loop_ends_its_thread(writer: shmcache.Writer) -> None:
+    """RELAY1: its thread, its seat and its memory go together, in whatever order (G9)."""
+    gc.collect()
+    before = opened()
+    for number in range(3):
+        cache = shmcache.attach(writer.name)
+        run(waited(cache))
+        del cache
+        gc.collect()
+        writer.apply("pods", [pod("a", number)])
+    assert opened() == before
+
+
+def test_a_cache_that_outlives_its_loops_keeps_one_thread(cache: shmcache.Cache) -> None:
+    run(waited(cache))
+    before = opened()
+    for _ in range(3):
+        run(waited(cache))
+    assert opened() == before

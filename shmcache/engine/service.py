@@ -67,7 +67,7 @@ from shmcache.errors import (
     UntrustedSegment,
 )
 from shmcache.memory.segments import Place
-from shmcache.processes.stop_requests import StopRequests
+from shmcache.processes.stop_requests import StopRequests, ignore_at_exit
 from shmcache.reader.cache import attach
 from shmcache.reasons import reason_at, unheard
 from shmcache.source.client import CONNECT_TIMEOUT, ApiConnection
@@ -95,6 +95,7 @@ class Signals:
         """From now on signals are taken here. Main thread only."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end)
+        ignore_at_exit()
         signal.signal(signal.SIGHUP, self._ignore)
 
     def _end(self, number: int, _frame: FrameType | None) -> None:

@@ -4,10 +4,14 @@ STOP1  Requests within AGAIN_SECONDS of the first one are the same request. time
        managers and ctrl-C signal a process and its whole group, and a parent that is signalled
        passes the signal on: one request arrives two or three times within milliseconds.
 STOP2  Any request after that insists: the process ends at once and does not finish its drain.
+STOP3  A process whose work is done ends with its own status: Python's end would give signals back
+       to the system's default action before the process is gone.
 """
 
 from __future__ import annotations
 
+import atexit
+import signal
 import time
 
 TYPE_CHECKING = False
@@ -31,3 +35,13 @@ class StopRequests:
             self._first = now
             return False
         return now - self._first >= AGAIN_SECONDS
+
+
+def ignore_at_exit() -> None:
+    """From the beginning of Python's end no request ends this process (STOP3)."""
+    atexit.register(_ignore)
+
+
+def _ignore() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)

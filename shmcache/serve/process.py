@@ -34,7 +34,7 @@ from shmcache.errors import (
     SourceError,
     UntrustedSegment,
 )
-from shmcache.processes.stop_requests import StopRequests
+from shmcache.processes.stop_requests import StopRequests, ignore_at_exit
 from shmcache.processes.supervisor import Body, Supervisor
 from shmcache.protocol.urls import server_url
 from shmcache.reader.cache import Cache, attach
@@ -323,3 +323,4 @@ def _obey(server: Server) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
+    ignore_at_exit()

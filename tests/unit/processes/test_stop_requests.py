@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from shmcache.processes.stop_requests import AGAIN_SECONDS, StopRequests
@@ -24,3 +28,28 @@ def test_only_a_later_request_insists(moments: list[float], insists: list[bool])
     requests = StopRequests(clock=lambda: next(clock))
 
     assert insists == [requests.insists() for _ in moments]
+
+
+ENDING = """
+import signal, time
+from shmcache.engine.service import Signals
+
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        print("ending", flush=True)
+        sleep(SECONDS)
+
+Signals().install()
+slow = Slow()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_whose_work_is_done_keeps_its_status(number: signal.Signals) -> None:
+    """STOP3: its globals go after Python has given up the handlers of signals."""
+    code = ENDING.replace("SECONDS", "1")
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ending\n"
+        process.send_signal(number)
+        assert process.wait(60) == 0

@@ -433,18 +433,22 @@ def test_a_coroutine_may_wait_again_within_the_call_that_woke_it(
     writer: shmcache.Writer, cache: shmcache.Cache
 ) -> None:
     phases = [f"P{n}" for n in range(50)]
+    reached = 0
     writer.apply("pods", [pod("Start", 1)])
 
     async def each() -> None:
+        nonlocal reached
         for phase in phases:
             assert await cache["pods"].wait_until_async(KEY, phase_is(phase), PATIENCE)
+            reached += 1
 
     async def main() -> None:
         tasks = [asyncio.create_task(each()) for _ in range(3)]
         for number, phase in enumerate(phases, 2):
             await asyncio.sleep(0)
             writer.apply("pods", [pod(phase, number)])
-            await asyncio.sleep(0.002)
+            while reached < 3 * (number - 1) and not any(task.done() for task in tasks):
+                await asyncio.sleep(0.001)
         await asyncio.gather(*tasks)
         bell_of(cache.informer).close()
 

@@ -293,7 +293,7 @@ def test_an_election_that_fails_ends_the_candidacy(
     def broken(_: Election) -> float:
         raise OverflowError("timestamp too large")
 
-    monkeypatch.setattr(Election, "_rest", broken)
+    monkeypatch.setattr(Election, "rest", broken)
     other_holds(server)
     lead = shmcache.leader(calm(server))
     lead.start()

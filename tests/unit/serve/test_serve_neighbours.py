@@ -130,7 +130,7 @@ def test_where_the_kernel_names_no_user_a_listener_for_all_is_refused(
 ) -> None:
     monkeypatch.setattr("shmcache.serve.process.check_kernel", fails)
     with serving({"pods": [pod(1)]}, mode=0o600) as asked:
-        with pytest.raises(ServingError, match=r"--unix-socket, --tokens or --review"):
+        with pytest.raises(ServingError, match=r"--listen unix:PATH, --tokens or --review"):
             _neighbours(asked.serve.server, Options(name=asked.cache.name))
         _neighbours(asked.serve.server, Options(name="x", unix_socket="/s"))
     with serving({"pods": [pod(1)]}, mode=0o644) as asked:

@@ -94,7 +94,7 @@ struct shmc_reader {
     int seat_fd; /* a description of its own; holds the seat's lock */
     struct shmc_segment guarded; /* SEATS, as registered with process.c; base NULL: no seat */
     const uint64_t *fork_word;
-    pthread_mutex_t lock; /* what follows, and the sleepers of wake.c */
+    pthread_mutex_t lock; /* of the fields below, and of the sleepers of wake.c */
     struct {
         uint64_t generation; /* as in the seat; 0 = free */
         uint64_t count;      /* users */

@@ -26,6 +26,9 @@ from shmcache.protocol.items import Item
 
 LOOK_SECONDS = 1.0
 LARGEST = 64 << 10
+LONGEST = 1e9
+"""In seconds: the age of whatever is older, such as Go's zero time of the year 1. A word of
+nanoseconds in the contact block holds 584 years."""
 WINDOW = 60.0
 """Seconds for which the smallest age counts."""
 
@@ -64,7 +67,7 @@ class StampAges:
         stamp = max(stamps_of(item), default=None)
         if stamp is None:
             return None
-        age = max(self._wall() - stamp, 0.0)
+        age = min(max(self._wall() - stamp, 0.0), LONGEST)
         smallest = self._smallest
         if smallest is None or age <= smallest.seconds or now - smallest.at > WINDOW:
             self._smallest = smallest = StampAge(age, now)
@@ -77,7 +80,7 @@ def stamps_of(item: Item) -> Iterator[float]:
         return  # STAMP1
     try:
         obj = json.loads(item.raw)
-    except ValueError:
+    except (ValueError, RecursionError):  # the server and the core take what json does not
         return
     metadata = _part(obj, "metadata")
     if item.type == "ADDED":

@@ -11,7 +11,7 @@ import pytest
 
 import shmcache
 from shmcache import states
-from shmcache.engine.stamps import LARGEST, LOOK_SECONDS, WINDOW, StampAges, stamps_of
+from shmcache.engine.stamps import LARGEST, LONGEST, LOOK_SECONDS, WINDOW, StampAges, stamps_of
 from shmcache.monitor.metering import Meter
 from shmcache.protocol.items import Item
 from shmcache.reader.freshness import STAMP_SECONDS
@@ -80,6 +80,26 @@ def test_the_smallest_age_of_a_minute_counts() -> None:
     assert 3.0 == look(8)
     assert 8.0 == look(8, after=WINDOW)  # the smallest one is too old
     assert 0.0 == look(-4)  # the other clock is ahead: STAMP3
+
+
+def test_an_object_of_any_depth_has_no_stamp() -> None:
+    depth = 10_000
+    deep = b'{"metadata":{"creationTimestamp":' + b"[" * depth + b"]" * depth + b"}}"
+
+    assert [] == list(stamps_of(Item("ADDED", "a/b", "7", None, "Pod", "v1", deep)))
+
+
+def test_the_time_zero_has_an_age_that_can_be_noted(name: str) -> None:
+    """Go writes the year 1 for a time that was never set."""
+    first = {"metadata": {"creationTimestamp": "0001-01-01T00:00:00Z"}}
+    found = StampAges(wall=lambda: NOW).look([event("ADDED", first)])
+
+    assert found is not None
+    with shmcache.Writer(name, resources=["pods"]) as writer, shmcache.attach(name) as cache:
+        writer.set_state("pods", states.SYNCED, "10")
+        at, age = int(found.at * 1e9), int(found.seconds * 1e9)
+        writer.note("pods", contact_ns=monotonic_ns(), stamp_ns=age, stamped_ns=at)
+        assert LONGEST == cache["pods"].status.stamp_age
 
 
 def test_only_small_objects_are_decoded() -> None:

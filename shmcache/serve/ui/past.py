@@ -98,11 +98,11 @@ async def _walk(
     while end > start:
         begin = max(start, end - PAGE)
         try:
-            deltas, _ = root.take(begin, end - begin, numbers)
+            deltas, _ = root.take(begin, end - begin)  # a filter would go on behind `end`
         except (Lapped, StaleObjectError):
             return False  # the writer needed the memory
         for delta in reversed(deltas):
-            if delta.number < end and not _note(found, delta):
+            if delta.resource in numbers and not _note(found, delta):
                 return False
         end = begin
         await turn(server.loop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import socket
@@ -15,6 +16,7 @@ import pytest
 from served import Asked, pod, serving
 from test_serve_review import ANN, BOB, delegated
 
+import shmcache
 from shmcache.engine.instant_writer import InstantWriter
 from shmcache.serve.auth.access import Access, Tokens
 from shmcache.serve.limits import Limits
@@ -393,6 +395,43 @@ def test_the_changes_of_the_last_minutes_begin_with_the_newest(
         monkeypatch.setattr(past, "MATCHES", 2)
         cut = asked.get(f"/ui/past?seconds={noted.ago(2.5)}").json
         assert (False, 2) == (cut["complete"], len(cut["changes"]))
+
+
+class Counted:
+    """A root that counts the places of the ring at which it was read."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self.tail, self.head = root.tail, root.head
+        self.read = 0
+
+    def take(self, cursor: int, *arguments: Any) -> Any:
+        deltas, position = self._root.take(cursor, *arguments)
+        self.read += position - cursor
+        return deltas, position
+
+
+def test_the_changes_of_a_rare_resource_are_found_in_one_walk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """AGO1: each change of the window is read once."""
+
+    async def turn(_loop: object) -> None:
+        return None
+
+    monkeypatch.setattr(past, "PAGE", 3)
+    monkeypatch.setattr(past, "turn", turn)
+    with paged({"pods": [], "nodes": []}) as asked, shmcache.attach(asked.cache.name) as cache:
+        for version in range(1, 21):
+            asked.apply(pod(1, "default", version), str(version))
+        latest = cache.reader.root()
+        root: Any = Counted(latest)
+        found: dict[Any, Any] = {}
+        rare = latest.names().index("nodes")
+        asyncio.run(past._walk(asked.serve.server, root, (root.tail, (rare,)), found))
+
+        assert ({}, root.head - root.tail) == (found, root.read)
+        assert root.read >= 20
 
 
 @pytest.mark.parametrize("seconds", ["", "-1", "1.5", "x", "99999999"])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from shmcache.engine.config.keys import ConfigurationError, flag_name
 from shmcache.engine.following import lease_settings
+from shmcache.engine.names import PREFIX, plain
 from shmcache.engine.open_etcd import check_etcd
 from shmcache.engine.open_source import file_of, is_only
 from shmcache.engine.plans import Plan, PlanError
@@ -130,6 +131,9 @@ def _check_servers(configuration: Configuration) -> None:
     servers = configuration.server
     if len(set(servers)) < len(servers):
         raise ConfigurationError(f"server must not repeat a URL: {', '.join(servers)}")
+    for url in servers:
+        if url.startswith(PREFIX) and server_url(plain(url)) is None:
+            raise ConfigurationError(f"{url!r} has no URL after {PREFIX}, whose host is a name")
     if len(servers) > 1 and configuration.record:
         raise ConfigurationError("--record is for one server: name one of them with --server")
     for name in ("server_ca", "server_cert", "server_key", "server_token_file"):

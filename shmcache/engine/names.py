@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from shmcache.errors import SourceError
 from shmcache.reasons import reason_of
 from shmcache.source.access import ServerAccess
 from shmcache.source.client import ApiConnection
@@ -38,7 +39,7 @@ class ServiceName:
     _failure: str = ""
 
     def connections(self) -> list[ApiConnection]:
-        """One for each address; none if nobody knows any now."""
+        """One for each address, whose access has been read; none if that fails now."""
         parts = urlsplit(self.settings.url or "")
         host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
         try:
@@ -46,12 +47,19 @@ class ServiceName:
         except (OSError, UnicodeError) as error:  # of a part with 64 letters
             self._report(f"{host}: no addresses: {reason_of(error)}")
             return []
-        self._report("")
         addresses = sorted({str(one[4][0]) for one in found})
         shown = [f"[{one}]" if ":" in one else one for one in addresses]
         path = parts.path.rstrip("/")
         urls = [f"{parts.scheme}://{one}:{port}{path}" for one in shown]
-        return [self._connection(url, host) for url in urls]
+        connections = [self._connection(url, host) for url in urls]
+        try:
+            for one in connections:
+                one.access()
+        except SourceError as error:  # a certificate is being replaced, say
+            self._report(str(error))
+            return []
+        self._report("")
+        return connections
 
     def _connection(self, url: str, host: str) -> ApiConnection:
 

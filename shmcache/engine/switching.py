@@ -187,8 +187,10 @@ class SwitchingSource:
             now = self._upstreams.now()
             if self._opened is None or now - self._opened < STAY_SECONDS:
                 return False
+            source = self._sources.get(self.upstream)
+            if source is None:
+                return False  # the watch has just failed: its next request begins elsewhere
             self._leaving, self._opened = True, None
-            source = self._sources[self.upstream]
         source.interrupt()
         return True
 

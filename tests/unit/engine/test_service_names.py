@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import random
 import socket
+from pathlib import Path
 from typing import Any
+
+import trustme
 
 from shmcache.engine.names import ServiceName, plain
 from shmcache.engine.upstreams import RESOLVE_SECONDS, Upstreams
@@ -104,6 +107,29 @@ def test_a_name_that_no_resolver_takes_is_an_upstream_itself() -> None:
     found.resolve()
 
     assert found.choose().name == url
+
+
+def test_credentials_that_cannot_be_read_now_change_nothing(tmp_path: Path) -> None:
+    """Their file is being written."""
+    file, authority = tmp_path / "ca.crt", trustme.CA().cert_pem
+    authority.write_to_path(str(file))
+    settings = ServerSettings(url="https://relays.test", ca_file=str(file))
+    resolver = Resolver("10.0.0.1")
+    name = ServiceName(settings, resolver)
+    clock = ManualClock()
+    found = Upstreams([ApiConnection(settings.load)], names={0: name}, clock=clock)
+    found.resolve()
+    assert names(found) == {"https://10.0.0.1:443"}
+    file.write_text("half of a certificate")
+    resolver.addresses = ("10.0.0.2",)
+    clock.advance(RESOLVE_SECONDS + 1)
+    found.resolve()
+    assert names(found) == {"https://10.0.0.1:443"}
+
+    authority.write_to_path(str(file))
+    clock.advance(RESOLVE_SECONDS + 1)
+    found.resolve()
+    assert names(found) == {"https://10.0.0.2:443"}
 
 
 def test_an_address_keeps_the_path_of_the_url() -> None:

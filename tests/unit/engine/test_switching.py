@@ -19,10 +19,12 @@ from shmcache.engine.engine import Engine
 from shmcache.engine.open_source import KubeOpener
 from shmcache.engine.plans import Plan
 from shmcache.engine.rate_limit import Pace
+from shmcache.engine.switching import STAY_SECONDS, SwitchingSource
 from shmcache.engine.upstreams import Upstreams
 from shmcache.protocol.relays import LAG_HEADER, REACHED_HEADER, VERSION_HEADER
 from shmcache.source.access import ServerAccess
 from shmcache.source.client import ApiConnection
+from shmcache.source.kube import KubeSource
 from shmcache.testing import ApiServer
 from shmcache.testing.serving import ServeThread
 
@@ -392,3 +394,21 @@ def test_resources_of_a_relay_have_versions_of_their_own(name: str) -> None:
         assert shared
         assert set(shared) == {""}
         assert [cache[kind].status.counters["relists"] for kind in kinds] == [0, 0]
+
+
+def test_a_look_at_a_watch_that_has_just_failed_does_no_harm() -> None:
+    """The feed has chosen another upstream, at which it has asked nothing yet."""
+    servers = [connection(f"http://127.0.0.1:{port}") for port in (1, 2)]
+    upstreams = Upstreams(servers)
+    source = SwitchingSource(upstreams, lambda one: KubeSource(one.server, "pods"), "pods")
+    try:
+        source._source_at(source.upstream)
+        source._opened = upstreams.now() - STAY_SECONDS
+        source.upstream = upstreams.all[1]
+
+        assert not source.leave()
+        source.upstream = upstreams.all[0]
+        assert source.leave()
+    finally:
+        source.close()
+        upstreams.close()

@@ -80,6 +80,8 @@ class Comparison:
         self.found: dict[str, Disagreement] = {}
         self.more = 0
         """Disagreements beyond MOST."""
+        self.latest = ""
+        """The latest version of an object that changed after `before`."""
         self._before = before
         self._scope = scope
         self._passed = number_of(before.version)
@@ -96,6 +98,8 @@ class Comparison:
             self._keys.append(hash(key))
             if number_of(theirs.version) > self._passed:
                 self._late[key] = theirs
+                if number_of(theirs.version) > number_of(self.latest):
+                    self.latest = theirs.version
                 continue
             ours = self._before.identity(key)  # COMPARE1
             if ours != theirs:

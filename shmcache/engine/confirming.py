@@ -30,6 +30,17 @@ Invariants
         the absence of an object, a list whose version the cache has yet to reach. Changes that
         happened before the evidence may still be on their way to the cache, and none of the states
         between is the present; readers that find one ask again.
+    CONFIRM10  evidence counts for all after it. A server that states a lower version than one that
+        was stated before is refused, until it has done so for FORGET_SECONDS, or the cache itself
+        went back; and an object that was shown at a version has to reach the cache before a GET,
+        which shows no version of the server, confirms anything.
+    CONFIRM11  versions show how far a server is, not in which history. After a resume, at another
+        upstream, and where a server was behind, the objects of a scope are listed and compared,
+        whatever their number, until that or a claim (proof.py) has found the same history. Objects
+        that cannot be compared (a transform, refused ones) have versions alone.
+
+Nothing here distinguishes a server that lags behind all that was shown from one that is current:
+API servers answer such requests from a quorum of etcd, and CONFIRM10 is for those that do not.
 
 A refusal (429, no answer, no bookmark) is passed on to the readers, who have their own fallback.
 """

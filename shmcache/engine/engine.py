@@ -339,6 +339,9 @@ class Engine:
         kept.standing.join(namespaces)
         versions = self._go_on(kept, namespaces)
         feeds = [SourceFeed(self._parts(kept, name, versions.get(name))) for name in namespaces]
+        for feed in feeds:
+            if isinstance(feed.parts.source, SwitchingSource):
+                feed.parts.source.moved = feed.distrust  # CONFIRM11
         with self._lock:
             kept.feeds = feeds
             if self._stop.is_set():

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 WATCH_SECONDS = 3
 """Below it a server sends no bookmark at all; longer watches send it later."""
 WATCH_SILENCE = 8.0
+FORGET_SECONDS = 180.0
+"""After so long below the latest version that was shown, a server counts as restored."""
 _SOURCES = 8
 """Connections that are kept: one for all namespaces, or for each of the last ones."""
 
@@ -74,13 +76,26 @@ class Evidence:
             found = [item for items in page for item in items if item.key == key]
         return Identity(found[0].uid or "", found[0].version or "") if found else None
 
-    def contents(self, take: Callable[[list[Item]], object], limit: int) -> str | None:
-        """Lists all objects in one page of so many; the version, or None if there are more."""
-        with self.source.page(self._selected(limit=limit)) as page:
-            for items in page:
-                take(items)
-            meta = page.meta
-        return None if meta.continue_token else meta.version
+    def contents(
+        self, take: Callable[[list[Item]], object], limit: int, *, whole: bool = False
+    ) -> str | None:
+        """Lists all objects, so many in a page; the version.
+
+        None if there are more than one page, unless it is `whole`, or several versions.
+        """
+        version = token = ""
+        while True:
+            with self.source.page(self._selected(limit=limit, token=token)) as page:
+                for items in page:
+                    take(items)
+                meta = page.meta
+            if version not in {"", meta.version}:
+                return None
+            version, token = meta.version, meta.continue_token
+            if not token:
+                return version
+            if not whole:
+                return None
 
     def shown_since(self, version: str, wanted: str) -> WatchedSpan | None:
         """A watch from `version` on, until it has passed `wanted`; None: no bookmark."""
@@ -106,6 +121,7 @@ class Evidence:
         self,
         *,
         limit: int = 0,
+        token: str = "",
         watch: bool = False,
         resource_version: str = "",
         allow_bookmarks: bool = False,
@@ -114,12 +130,67 @@ class Evidence:
         return ListOptions(
             watch=watch,
             limit=limit,
+            continue_token=token,
             resource_version=resource_version,
             allow_bookmarks=allow_bookmarks,
             timeout_seconds=timeout_seconds,
             label_selector=self._plan.labels,
             field_selector=self._plan.fields,
         )
+
+
+class LatestShown:
+    """The latest versions that evidence has shown, for what comes after it. For one thread.
+
+    Two servers of one cluster may disagree about what is the present: one of them lags, or was
+    restored from a backup. CONFIRM10 of confirming.py.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._server = 0
+        self._less_since: float | None = None
+        self._objects: dict[str, tuple[str, float]] = {}
+        self._cached: dict[str, int] = {}
+
+    def begin(self, feed: str, cached: str) -> None:
+        """A question begins, about a feed whose content is at this version.
+
+        A content that went back to an earlier version is of another history: nothing counts then
+        that was shown of the old one.
+        """
+        version = versions.number_of(cached)
+        if version < self._cached.get(feed, 0):
+            self._forget()
+        self._cached[feed] = version
+
+    def check(self, version: str) -> None:
+        """A server states that it is at this version. Refusal if one was beyond it before."""
+        now, number = self._now(), versions.number_of(version)
+        if number < self._server:
+            if self._less_since is None:
+                self._less_since = now
+            if now - self._less_since < FORGET_SECONDS:
+                raise Refusal(f"the server is at version {version}, behind {self._server} before")
+            self._forget()
+        self._server, self._less_since = number, None
+
+    def show(self, feed: str, version: str) -> None:
+        """An object has this version, whose event is yet to come to the feed."""
+        latest = self.object(feed)
+        if latest is None or versions.compare(version, latest) > 0:
+            self._objects[feed] = version, self._now()
+        self._server = max(self._server, versions.number_of(version))
+
+    def object(self, feed: str) -> str | None:
+        """The latest version of an object of this feed that was shown lately."""
+        version, at = self._objects.get(feed, (None, 0.0))
+        return version if self._now() - at < FORGET_SECONDS else None
+
+    def _forget(self) -> None:
+        self._server, self._less_since = 0, None
+        self._objects.clear()
+        self._cached.clear()
 
 
 class ServerAsker:
@@ -134,6 +205,7 @@ class ServerAsker:
         self._why = ""
         self.requests = 0
         """Sent so far."""
+        self.latest = LatestShown()
         self.not_before = 0.0
         """When the server takes requests again that it refused."""
 

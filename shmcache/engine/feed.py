@@ -110,6 +110,10 @@ class SourceFeed:
         self._claim_wait = CLAIM_SECONDS
         self._claiming = threading.Lock()  # guards the next two: answers come from another thread
         self._claim_number = 0
+        self._resumes = self._settled = 0
+        """How often the feed resumed, and the last time whose history was found to be the cache's;
+        guarded, too."""
+        self._awaited = False
         self._doubt = ""
         self._wrong: dict[str, Disagreement] = {}  # also guarded; see repairing.py
 
@@ -233,6 +237,30 @@ class SourceFeed:
             self._claim_at = time.monotonic() + self._claim_wait
             self._claim_wait = min(2 * self._claim_wait, CLAIM_MAX_SECONDS)
             self._unproved = self.parts.content.version
+
+    @property
+    def unproved(self) -> int | None:
+        """The number of the last resume while the server's history is unknown since; else None.
+
+        It is known when the server has been found to have what the content has. From any thread.
+        Of a joint content, etcd itself states the identity of its history.
+        """
+        resumes, joint = self._resumes, isinstance(self.parts.content, JointContent)
+        return resumes if resumes > self._settled and not joint else None
+
+    def settle(self, number: int) -> None:
+        """After this resume the server had all objects as the content has them. From any thread."""
+        with self._claiming:
+            self._settled = max(self._settled, number)
+
+    def distrust(self) -> None:
+        """A server stated an earlier version: its history may be another one. From any thread."""
+        self._resume()
+        self.claim_soon()
+
+    def _resume(self) -> None:
+        with self._claiming:
+            self._resumes += 1
 
     def claim_soon(self) -> None:
         """Has it claim once more, when its version moves next. From any thread."""
@@ -375,7 +403,8 @@ class SourceFeed:
                 self._stop.wait(seconds)
                 self._answer = events.Elapsed()
             case events.Await(seconds, cause, again):
-                self._cause, self._unproved = cause, parts.content.version
+                self._cause, self._unproved, self._awaited = cause, parts.content.version, True
+                self._resume()
                 version = parts.gate.wait(cause, seconds, self._stop, again=again)
                 self._answer = events.Answering(version)
             case events.Probe():
@@ -461,6 +490,9 @@ class SourceFeed:
         except SourceFailed as failed:
             return self._repaired() or self._failed(failed)
         self._open = opened
+        if self._awaited:  # the server may have been restored since the wait began
+            self._awaited = False
+            self._resume()
         return events.Opened()
 
     def _hang_up(self) -> None:
@@ -474,6 +506,7 @@ class SourceFeed:
         count = content.finish(version)
         self._void_claims()
         self._counters.relists += relist
+        self.settle(self._resumes)
         self._unproved = None
         if self._misfits:
             self._misfits = False

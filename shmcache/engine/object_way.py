@@ -49,7 +49,7 @@ class ObjectWay:
         feed = self._shown.feed_of(namespace)
         evidence = self._server.evidence(namespace)
         for _ in range(TRIES):
-            before = self._shown.content(feed)
+            before = self._reached(feed, until)
             with self._server.request():
                 theirs = evidence.identity(namespace, name)
             if theirs is None:
@@ -62,6 +62,16 @@ class ObjectWay:
                 return Confirmation(found, "get", absent=theirs is None)
         raise Refusal("the object comes and goes faster than it can be asked about")
 
+    def _reached(self, feed: str, until: float) -> FeedContent:
+        """A content that has each object that was shown before (CONFIRM10)."""
+        found = self._shown.content(feed)
+        self._server.latest.begin(feed, found.version)
+        latest = self._server.latest.object(feed)
+        if latest is None or found.reached(latest):
+            return found
+        self._shown.wait(lambda: self._shown.content(feed).reached(latest), until)
+        return self._shown.content(feed)
+
     def _present(
         self, feed: str, key: str, before: FeedContent, theirs: Identity, until: float
     ) -> FeedContent | None:
@@ -70,6 +80,7 @@ class ObjectWay:
             if self._shown.comparable:
                 self._unchanged(feed, key, before, theirs)
             return self._shown.content(feed)
+        self._server.latest.show(feed, theirs.version)
         self._shown.wait(lambda: self._shown.content(feed).reached(theirs.version), until)
         found = self._shown.content(feed)
         if not self._shown.comparable:
@@ -106,6 +117,7 @@ class ObjectWay:
                 version = evidence.version()
             if not versions.is_version(version):
                 raise Refusal("the server's version cannot be compared")
+            self._server.latest.check(version)
             if versions.compare(version, before.version) < 0:
                 raise Refusal(BEHIND.format(version, self._shown.plan.name, before.version))
             shown.wait(lambda: shown.content(feed).reached(version), until)

@@ -75,6 +75,7 @@ class Claim:
     difference: Callable[[threading.Event], ServerDifference]
     """From the server now; of it the feed repairs what is wrong."""
     repair: Callable[[ServerDifference], None]
+    proved: Callable[[], object] = bool
 
 
 class Prover:
@@ -147,6 +148,7 @@ class Prover:
             claim.unknown()
         elif theirs == claim.digest:
             self.proved += 1
+            claim.proved()
             logger.debug("%s: proved at version %s", claim.label, claim.version)
         else:
             self.disproved += 1

@@ -62,6 +62,7 @@ class PlanProof:
             unknown=partial(feed.claim_again, feed.claim_number),
             difference=partial(self.difference, feed),
             repair=partial(self.correct, feed),
+            proved=partial(feed.settle, feed.unproved or 0),
         )
 
     def difference(self, feed: SourceFeed, stop: threading.Event) -> ServerDifference:

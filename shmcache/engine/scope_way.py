@@ -4,6 +4,8 @@ list     few objects: what the server lists is what the cache holds, or gets to 
 event    the cache reaches the version that the server had
 watch    nothing came that would show this: a watch from the cache's version proves that nothing
 was missed, or shows what is still to come
+
+Where the server's history is unknown (CONFIRM11 of confirming.py), only a list proves anything.
 """
 
 from __future__ import annotations
@@ -64,6 +66,16 @@ class ScopeWay:
         evidence = self._server.evidence(scope)
         start = self._shown.content(feed)
         count = start.size(scope, PAGE + 1)
+        self._server.latest.begin(feed, start.version)
+        source = self._shown.feed(feed)
+        resumed = source.unproved if source is not None and self._shown.comparable else None
+        if source is not None and resumed is not None:
+            found = self._by_list(feed, scope, evidence, until, whole=True)
+            if found is None:
+                raise NotYet("the history of the server is yet to be compared with the cache's")
+            if scope == feed:
+                source.settle(resumed)
+            return found
         may_list = count <= PAGE and self._shown.comparable
         few = may_list and count <= FEW_OBJECTS
         if few and (found := self._by_list(feed, scope, evidence, until)):
@@ -81,13 +93,13 @@ class ScopeWay:
     # ---- a list ----------------------------------------------------------------------------------
 
     def _by_list(
-        self, feed: str, scope: str, evidence: Evidence, until: float
+        self, feed: str, scope: str, evidence: Evidence, until: float, *, whole: bool = False
     ) -> Confirmation | None:
         """The cache gets to hold what the server lists, or something later; None: it does not.
 
-        CONFIRM4.
+        CONFIRM4. `whole`: also of several pages.
         """
-        listed = self._listed(feed, scope, evidence)
+        listed = self._listed(feed, scope, evidence, whole=whole)
         if listed is None:
             return None
         comparison, version = listed
@@ -101,7 +113,7 @@ class ScopeWay:
                 holding.append(now)
             return bool(holding)
 
-        if not self._shown.reaches(fact, _soon(until)):
+        if not self._shown.reaches(fact, until if whole else _soon(until)):
             return None
         now = holding[0]
         if not now.reached(version):
@@ -111,20 +123,25 @@ class ScopeWay:
             self._contradict(feed, found, version)
         return Confirmation(now, "list")
 
-    def _listed(self, feed: str, scope: str, evidence: Evidence) -> tuple[Comparison, str] | None:
+    def _listed(
+        self, feed: str, scope: str, evidence: Evidence, *, whole: bool
+    ) -> tuple[Comparison, str] | None:
         """A list that is not behind the cache (CONFIRM5); None where the server pages it."""
         passed = listed = ""
         for _ in range(2):
             before = self._shown.content(feed)
             comparison = Comparison(before, scope)
             with self._server.request():
-                version = evidence.contents(comparison.take, PAGE)
+                version = evidence.contents(comparison.take, PAGE, whole=whole)
             if version is None or not versions.is_version(version):
                 return None
             if versions.compare(version, before.version) >= 0:
+                self._check(feed, version)
+                if comparison.latest:
+                    self._server.latest.show(feed, comparison.latest)
                 return comparison, version
             passed, listed = before.version, version
-        raise Refusal(f"the server is at version {listed}, behind {passed} of the cache")
+        raise self._behind(feed, listed, passed)
 
     # ---- a version -------------------------------------------------------------------------------
 
@@ -138,8 +155,26 @@ class ScopeWay:
             if not versions.is_version(version):
                 raise Refusal("the server's version cannot be compared")
             if versions.compare(version, before) >= 0:
+                self._check(feed, version)
                 return version
-        raise Refusal(f"the server is at version {version}, behind {before} of the cache")
+        raise self._behind(feed, version, before)
+
+    def _check(self, feed: str, version: str) -> None:
+        """CONFIRM10."""
+        try:
+            self._server.latest.check(version)
+        except Refusal:
+            self._distrust(feed)
+            raise
+
+    def _behind(self, feed: str, version: str, passed: str) -> Refusal:
+        self._distrust(feed)
+        return Refusal(f"the server is at version {version}, behind {passed} of the cache")
+
+    def _distrust(self, feed: str) -> None:
+        """CONFIRM11: a server that is behind may have another history when it is ahead again."""
+        if source := self._shown.feed(feed):
+            source.distrust()
 
     def _by_watch(self, feed: str, evidence: Evidence, version: str, until: float) -> Confirmation:
         """A watch from the cache's version shows that nothing was missed, or what comes still."""

@@ -69,6 +69,8 @@ class SwitchingSource:
         """The one in use."""
         self.used: Callable[[str], None] = _nobody
         """Takes the name of the upstream whenever a list or a watch begins at another one."""
+        self.moved: Callable[[], object] = bool
+        """Called when a list or a watch begins at another upstream than the one before."""
         self._upstreams = upstreams
         self._make = make
         self._direct = direct
@@ -245,6 +247,7 @@ class SwitchingSource:
         if upstream.name != self._named:
             if self._named:
                 _log.info("%s: goes on at %s", self.label, upstream.name)
+                self.moved()
             self._named = upstream.name
         self.used(upstream.name)
         return upstream

@@ -145,8 +145,8 @@ def test_a_list_that_is_behind_the_cache_confirms_nothing(
     with running(name) as run:
         real = Evidence.contents
 
-        def contents(self: Evidence, take: Any, limit: int) -> str | None:
-            return real(self, take, limit) and "1"
+        def contents(self: Evidence, take: Any, limit: int, **more: Any) -> str | None:
+            return real(self, take, limit, **more) and "1"
 
         monkeypatch.setattr(Evidence, "contents", contents)
         with pytest.raises(shmcache.UnconfirmedError, match="behind"):

@@ -198,12 +198,15 @@ def test_a_leaf_goes_home_when_its_relay_is_back(
     world.doors[0].shut()
     world.write(0, 5)
     eventually(lambda: world.leaf.upstream == world.doors[1].url)
+    [feed] = world.leaf.engine._kept[0].feeds
+    resumes = feed._resumes
     world.doors[0].open()
     while world.leaf.upstream != world.doors[0].url:
         world.write(len(world.written), len(world.written) + 1)
         time.sleep(0.02)
         assert len(world.written) < 5000
     world.check()
+    assert feed._resumes > resumes  # CONFIRM11
 
     assert world.leaf.relists == 0
 

@@ -219,9 +219,19 @@ class Queue:
     def forked(self) -> bool: ...
 
 @final
+class Opened:
+    def __init__(self, end: int) -> None: ...
+    @property
+    def address(self) -> int: ...
+
+@final
 class Reader:
     def __init__(
-        self, address: int, owner: object, on_idle: Callable[[], object] | None = None
+        self,
+        address: int,
+        owner: object,
+        on_idle: Callable[[], object] | None = None,
+        opened: Opened = ...,
     ) -> None: ...
     def root(self) -> Root: ...
     def take(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 
-from shmcache import _core, errors
+from shmcache import _core, _hot, errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -199,10 +199,11 @@ def new_descriptor() -> DescriptorOwner:
     return ffi.gc(ffi.new("int *", -1), lib.shmc_owned_close)
 
 
-def new_attachment() -> AttachmentOwner:
-    """The owner of all that an attachment opens; it gives that back when it goes (OWNED2)."""
-    empty = ffi.new("struct shmc_attachment *", {"data_fd": -1, "seats_fd": -1})
-    return ffi.gc(empty, lib.shmc_attachment_end)
+def new_attachment() -> tuple[_hot.Opened, AttachmentOwner]:
+    """The owner of all that an attachment opens, which it gives back when it goes (OWNED4)."""
+    end = int(ffi.cast("uintptr_t", ffi.addressof(lib, "shmc_attachment_end")))
+    opened = _hot.Opened(end)
+    return opened, ffi.cast("struct shmc_attachment *", opened.address)
 
 
 def map_segment(fd: int, size: int, *, writable: bool, doing: str) -> SegmentHandle:

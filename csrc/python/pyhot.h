@@ -109,7 +109,8 @@ typedef struct {
     PyObject_HEAD
     struct shmc_reader *reader; /* NULL once closed and the last root is gone */
     struct shmc_pyshapes *shapes;
-    PyObject *owner;     /* keeps the cffi handle, and so the maps, alive */
+    PyObject *owner;     /* uses the handle; NULL once that was given back */
+    PyObject *opened;    /* keeps handle and maps until this Reader is freed (OWNED4); or NULL */
     PyObject *on_idle;   /* called when closed and the last root has gone: unmaps; or NULL */
     struct shmc_pyroot *current; /* the root of the quick pin, kept for the next look-up; or NULL */
     Py_ssize_t roots;    /* live ones */
@@ -128,7 +129,7 @@ typedef struct shmc_pyroot {
     bool resting;      /* ... or not even that: only the reader holds it */
 } shmc_pyroot;
 
-extern PyTypeObject shmc_pyreader_type, shmc_pyroot_type;
+extern PyTypeObject shmc_pyopened_type, shmc_pyreader_type, shmc_pyroot_type;
 
 /* The root of the latest generation: the current one if nothing was published since. New
  * reference; NULL with ClosedError, ForkedError or CorruptSegment set. */

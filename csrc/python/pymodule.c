@@ -5,9 +5,10 @@
  *
  *   class Reader:                    # final, tracked by the collector
  *       def __init__(self, address: int, owner: object,
- *                    on_idle: Callable[[], object] | None = None)
- *           # address of a struct shmc_reader; owner keeps it and its maps; on_idle() is called
- *           # once, when the Reader is closed and its last Root, view, Delta and iterator is gone
+ *                    on_idle: Callable[[], object] | None = None, opened: Opened = ...)
+ *           # address of a struct shmc_reader; owner and opened keep it and its maps; on_idle() is
+ *           # called once, when the Reader is closed and its last Root, view, Delta and iterator is
+ *           # gone
  *       def root(self) -> Root                              # ClosedError, ForkedError
  *       def take(self, cursor: int, max: int, resources: Iterable[int] | None = None,
  *                shard: tuple[int, int] | None = None) -> tuple[list[Delta], int]   # Lapped
@@ -171,7 +172,8 @@ static int fetch_errors(void)
 
 int shmc_pyread_init(PyObject *module)
 {
-    if (PyModule_AddType(module, &shmc_pyreader_type) < 0 ||
+    if (PyModule_AddType(module, &shmc_pyopened_type) < 0 ||
+        PyModule_AddType(module, &shmc_pyreader_type) < 0 ||
         PyModule_AddType(module, &shmc_pyroot_type) < 0 ||
         PyModule_AddType(module, &shmc_pyresource_type) < 0 ||
         PyModule_AddType(module, &shmc_pydelta_type) < 0 ||

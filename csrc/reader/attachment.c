@@ -1,7 +1,7 @@
 /*
  * attachment.c - all that one attachment opens, under one owner.
  *
- * Invariants (OWNED1 is in memory/owned.c)
+ * Invariants (OWNED1 is in memory/owned.c, OWNED4 in python/read/pyopened.c)
  *   OWNED2  shmc_attachment_end() gives back what is there and nothing else, however far the
  *           attachment came; a second call finds nothing.
  *   OWNED3  The seat goes first, then the maps, then the descriptors: while the core knows a

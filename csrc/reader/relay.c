@@ -7,8 +7,8 @@
  *
  * Invariants
  *   RELAY1  the thread uses the reader until it has been joined, by shmc_relay_stop() or, where that
- *       has not come, by the end of the reader: Python's collector ends them in any order. The
- *       caller keeps fd until then. A second stop finds nothing: an interrupted one can be repeated.
+ *       was interrupted or never came, by the end of the reader. The caller keeps fd until then.
+ *       A second stop finds nothing.
  *   RELAY2  it ends when it is stopped, or after reporting that the instance is over (wake.c
  *       reports that for ever); both by the last write to fd.
  *   RELAY3  stopping wakes only this thread for good: other threads sleep on (WAKE1, WAKE4).

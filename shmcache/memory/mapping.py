@@ -171,13 +171,13 @@ class Attached(Segments):
     """The current DATA (read-only) and SEATS (a description of our own) of a cache.
 
     `owner` has all that was opened, also the reader of reader/attachment.py, and gives it back in
-    close(), or when this object goes, whatever interrupted it before (OWNED1, OWNED2).
+    close(), or when `opened` goes, whatever interrupted it before (OWNED1, OWNED2, OWNED4).
     """
 
-    __slots__ = ("current", "owner")
+    __slots__ = ("current", "opened", "owner")
 
     def __init__(self, place: Place, boot_id: bytes) -> None:
-        self.owner = _native.new_attachment()
+        self.opened, self.owner = _native.new_attachment()
         parts = (ffi.addressof(self.owner, part) for part in ("data", "seats"))
         super().__init__(*parts)
         try:

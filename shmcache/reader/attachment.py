@@ -51,7 +51,7 @@ class Attachment:
         """The reader on this seat. Once: when it and all that came from it has gone, we leave."""
         handle = self.use()
         self.leave()
-        return _hot.Reader(_native.address(handle), self, self.release)
+        return _hot.Reader(_native.address(handle), self, self.release, self.segments.opened)
 
     def use(self) -> _native.ReaderHandle:
         """The handle, which stays until leave()."""

@@ -2,7 +2,7 @@
  * pyreader.c - Reader: one process's handle, and the root that it keeps for the next look-up.
  *
  * Ownership
- *   view, Delta, iterator --> Root --> Reader --> owner (keeps the maps)
+ *   view, Delta, iterator --> Root --> Reader --> owner, opened (keeps the maps)
  *                               ^         |
  *                               +-current-+    a cycle: close() or the collector breaks it
  *
@@ -162,11 +162,11 @@ int shmc_pyroot_check(const shmc_pyroot *root)
 
 static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"address", "owner", "on_idle", NULL};
-    PyObject *address, *owner, *on_idle = Py_None;
+    static char *names[] = {"address", "owner", "on_idle", "opened", NULL};
+    PyObject *address, *owner, *on_idle = Py_None, *opened = NULL;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O|O:Reader", names, &PyLong_Type, &address,
-                                     &owner, &on_idle))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O|OO!:Reader", names, &PyLong_Type, &address,
+                                     &owner, &on_idle, &shmc_pyopened_type, &opened))
         return NULL;
     struct shmc_reader *reader = PyLong_AsVoidPtr(address);
     if (reader == NULL) {
@@ -186,6 +186,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->reader = reader;
     self->owner = Py_NewRef(owner);
     self->on_idle = on_idle == Py_None ? NULL : Py_NewRef(on_idle);
+    self->opened = Py_XNewRef(opened);
     self->closed = false;
     return (PyObject *)self;
 }
@@ -239,6 +240,7 @@ static void reader_dealloc(PyObject *object)
     if (self->shapes != NULL)
         shmc_pyshapes_free(self->shapes);
     PyMem_Free(self->places);
+    Py_XDECREF(self->opened);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -337,7 +339,7 @@ static PyGetSetDef reader_properties[] = {
 PyTypeObject shmc_pyreader_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "shmcache._hot.Reader",
-    .tp_doc = PyDoc_STR("Reader(address, owner, on_idle=None): reads through one seat."),
+    .tp_doc = PyDoc_STR("Reader(address, owner, on_idle=None, opened=None): reads through one seat."),
     .tp_basicsize = sizeof(shmc_pyreader),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = reader_new,

@@ -330,6 +330,9 @@ def of_readers(cache: Any) -> Calls:
     yield "Reader.note", reader.note(1, 0, False, 0, 0)
     yield "Reader.forget", reader.forget(1)
     yield "Reader.count_cut", reader.count_cut()
+    opened, _ = _native.new_attachment()
+    yield "Opened.__init__", None
+    yield from of_properties("Opened", opened)
     handle = _native.ffi.new("struct shmc_reader **")
     data = cache._place and reader.owner.segments.data
     _native.check(_native.lib.shmc_reader_create(data, _native.NULL, handle), "test")

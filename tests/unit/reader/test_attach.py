@@ -7,6 +7,8 @@ import gc
 import math
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -424,3 +426,24 @@ def read_until_closed(cache: shmcache.Cache) -> None:
         while True:
             assert 100 == len([view["n"] for view in cache["pods"].values()])
             cache.wait(cache.latest, 0.0001)
+
+
+CLEARED = """
+import sys
+import shmcache
+
+cache = shmcache.attach(sys.argv[1])
+view = cache["pods"]["a"]
+del cache.reader.owner.segments
+print(view.x)
+"""
+
+
+def test_a_reader_keeps_the_maps_when_the_collector_has_cleared_their_owner(
+    writer: shmcache.Writer,
+) -> None:
+    """OWNED4."""
+    writer.put("pods", "a", {"x": 1})
+    command = [sys.executable, "-c", CLEARED, writer.name]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, timeout=60)
+    assert (0, "1\n") == (done.returncode, done.stdout)

@@ -265,11 +265,11 @@ class LoopBell:
 
     def close(self) -> None:
         """Ends the thread of its relay."""
-        if self._relay is not None:
+        relay, self._relay = self._relay, None
+        if relay is not None:
             if not self._loop.is_closed():
-                self._loop.remove_reader(self._relay.fd)
-            self._relay.close()
-            self._relay = None
+                self._loop.remove_reader(relay.fd)
+            relay.close()
 
 
 def bell_of(informer: Informer) -> LoopBell:
@@ -277,8 +277,9 @@ def bell_of(informer: Informer) -> LoopBell:
     loop = asyncio.get_running_loop()
     found: LoopBell | None = informer.bells.get(loop)
     if found is None:
-        for other in [other for other in informer.bells if other.is_closed()]:
-            informer.bells.pop(other).close()
+        for other, bell in list(informer.bells.items()):  # other threads have loops, too
+            if other.is_closed() and informer.bells.pop(other, None) is bell:
+                bell.close()
         found = informer.bells[loop] = LoopBell(informer.cache)
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from _thread import RLock
 
 from shmcache._native import check, ffi, lib
 from shmcache.reader import holding
@@ -23,10 +24,11 @@ class Relay:
     `wakes`: what shmc_reader_wakes() said when it was decided to wait; None is now.
     """
 
-    __slots__ = ("_held", "_relay", "fd")
+    __slots__ = ("_held", "_locks", "_relay", "fd")
 
     def __init__(self, reader: _hot.Reader, wanted: Wanted, wakes: int | None = None) -> None:
         self.fd = -1
+        self._locks: dict[int, RLock] = {}
         self._held: Any = None
         self._relay: Any = ffi.new("struct shmc_relay **")
         held = holding.attachment(reader)
@@ -50,14 +52,15 @@ class Relay:
             pass
 
     def close(self) -> None:
-        """Ends the thread. Idempotent."""
-        lib.shmc_relay_stop(self._relay)
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-        held, self._held = self._held, None
-        if held is not None:
-            held.leave()
+        """Ends the thread. Idempotent, also where several threads close it at once (RELAY1)."""
+        with self._locks.setdefault(os.getpid(), RLock()):  # a child finds its own, open
+            lib.shmc_relay_stop(self._relay)
+            fd, self.fd = self.fd, -1
+            if fd >= 0:
+                os.close(fd)
+            held, self._held = self._held, None
+            if held is not None:
+                held.leave()
 
     __del__ = close
 

@@ -7,6 +7,7 @@ import asyncio
 import gc
 import logging
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextvars import ContextVar
@@ -16,6 +17,8 @@ import pytest
 
 import shmcache
 from shmcache.handlers.aio import AsyncRegistration, BellSleep, Event, LoopBell, bell_of
+from shmcache.reader import waiting
+from shmcache.reader.relay import Relay
 
 PATIENCE = 60.0
 VARIABLE: ContextVar[str] = ContextVar("VARIABLE")
@@ -404,6 +407,37 @@ def test_a_cache_that_is_forgotten_with_its_loop_ends_its_thread(writer: shmcach
         gc.collect()
         writer.apply("pods", [pod("a", number)])
     assert opened() == before
+
+
+def test_a_relay_may_be_closed_by_several_threads_at_once(cache: shmcache.Cache) -> None:
+    """RELAY1: none of them returns before the thread is done with the descriptor.
+
+    Its number is another file's by then.
+    """
+    reader = cache.reader
+    wanted = (waiting.EVERYTHING, waiting.EVERYTHING, reader.latest)
+    disturbed: list[int] = []
+
+    def close(relay: Relay, together: threading.Barrier) -> None:
+        together.wait()
+        relay.close()
+        other = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            ended.wait()
+            disturbed.append(os.eventfd_read(other))
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(other)
+
+    for _ in range(100):
+        relay, together, ended = Relay(reader, wanted), threading.Barrier(2), threading.Barrier(2)
+        closers = [threading.Thread(target=close, args=(relay, together)) for _ in range(2)]
+        for closer in closers:
+            closer.start()
+        for closer in closers:
+            closer.join()
+    assert disturbed == []
 
 
 def test_a_cache_that_outlives_its_loops_keeps_one_thread(cache: shmcache.Cache) -> None:

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "shmcache relay [RESOURCE ...] [OPTIONS]"
     parser.add_argument("resources", nargs="*", metavar="RESOURCE", help="resources to relay")
     parser.add_argument(
-        "-c", "--config", metavar="FILE", help="configuration file in TOML, as of `run`"
+        "-c", "--config", metavar="FILE", help="configuration file in TOML, as for `run`"
     )
     parser.add_argument(
         "--cache", metavar="NAME", help="name of the cache (default: SHMCACHE_NAME, or shmcache)"
@@ -48,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"listen on HOST:PORT, :PORT or unix:PATH (default: {server.ADDRESS})",
     )
     parser.add_argument(
-        "--metrics", metavar="ADDRESS", help="serve the reflector's metrics and probes there"
+        "--metrics",
+        metavar="ADDRESS",
+        help="serve the reflector's metrics and probes on HOST:PORT, :PORT or unix:PATH",
     )
     parser.add_argument(
         "--socket-mode",

@@ -1,4 +1,4 @@
-"""`shmcache replay`: a cache that goes through a flight record, as fast as wanted."""
+"""`shmcache replay`: a cache that goes through a flight record, at any speed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--speed",
         type=value("factor"),
         metavar="N",
-        help="as fast as it happened with 1, ten times with 10 (default: without pauses)",
+        help="1: as fast as it happened, 10: ten times as fast (default: without pauses)",
     )
     parser.add_argument(
         "--exit", action="store_true", help="remove the cache and exit at the end of the record"

@@ -174,9 +174,9 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         action="append",
         help="API server or relay; `kube`: that of the kubeconfig (the default); `dns+URL`: all "
-        "addresses of its host. May be repeated: the next one takes over when one fails",
+        "addresses of its host; may be repeated, in the order of preference",
     )
-    group.add_argument("--server-ca", metavar="FILE", help="certificates to check servers with")
+    group.add_argument("--server-ca", metavar="FILE", help="certificate authorities of servers")
     group.add_argument("--server-cert", metavar="FILE", help="client certificate for servers")
     group.add_argument("--server-key", metavar="FILE", help="key of the client certificate")
     group.add_argument("--server-token-file", metavar="FILE", help="file with a token for servers")
@@ -195,16 +195,20 @@ def _add_lease(group: Any) -> None:
         "--lease",
         metavar="NAME",
         help="Lease of the relays of several machines: its holder watches the servers, the others "
-        "follow the holder. NAMESPACE/NAME in another namespace",
+        "follow the holder; NAMESPACE/NAME for one in another namespace",
     )
-    group.add_argument("--lease-holders", metavar="N", help="so many holders (default: 1)")
+    group.add_argument(
+        "--lease-holders", metavar="N", help="number of relays that watch at a time (default: 1)"
+    )
     group.add_argument(
         "--lease-duration",
         metavar="DURATION",
-        help="another machine takes a Lease that was not renewed for this long (default: 15s)",
+        help="another machine takes over a Lease that was not renewed for this long (default: 15s)",
     )
     group.add_argument(
-        "--advertise", metavar="URL", help="where other machines follow this relay, with --lease"
+        "--advertise",
+        metavar="URL",
+        help="URL at which other machines follow this relay while it holds the Lease",
     )
 
 
@@ -216,7 +220,7 @@ def _add_recorder(parser: argparse.ArgumentParser) -> None:
         help="keep every change to the cache on disk, for `get --recorder`, `replay` and tests",
     )
     group.add_argument(
-        "--recorder-keep", metavar="DURATION", help="keep changes of this long (default: 24h)"
+        "--recorder-keep", metavar="DURATION", help="keep changes for this long (default: 24h)"
     )
     group.add_argument(
         "--recorder-bytes", metavar="SIZE", help="limit on the disk space (default: 1GiB)"
@@ -226,11 +230,15 @@ def _add_recorder(parser: argparse.ArgumentParser) -> None:
 def _add_etcd(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("etcd, in place of an API server")
     group.add_argument("--etcd", metavar="URL,URL", help="endpoints of an etcd cluster")
-    group.add_argument("--etcd-ca", metavar="FILE", help="certificates to check etcd's with")
-    group.add_argument("--etcd-cert", metavar="FILE", help="client certificate")
+    group.add_argument("--etcd-ca", metavar="FILE", help="certificate authorities of etcd")
+    group.add_argument("--etcd-cert", metavar="FILE", help="client certificate for etcd")
     group.add_argument("--etcd-key", metavar="FILE", help="key of the client certificate")
-    group.add_argument("--etcd-user", metavar="NAME", help="user; see SHMCACHE_ETCD_PASSWORD")
-    group.add_argument("--etcd-password-file", metavar="FILE", help="file with the password")
+    group.add_argument("--etcd-user", metavar="NAME", help="user at etcd")
+    group.add_argument(
+        "--etcd-password-file",
+        metavar="FILE",
+        help="file with the password; without it, SHMCACHE_ETCD_PASSWORD has it",
+    )
     group.add_argument(
         "--etcd-together",
         action="store_true",
@@ -240,7 +248,7 @@ def _add_etcd(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--value",
         choices=["object", "json", "text", "bytes"],
-        help="format of the values (default: object, a JSON object each)",
+        help="format of the values (default: object, one JSON object for each key)",
     )
     group.add_argument(
         "--revisions",
@@ -281,7 +289,9 @@ def _add_process(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="wait while another process writes the cache (default: yes)",
     )
-    group.add_argument("--log-format", choices=["text", "json"], help="format of log lines")
+    group.add_argument(
+        "--log-format", choices=["text", "json"], help="format of log lines (default: text)"
+    )
     group.add_argument(
         "--log-level",
         choices=["debug", "info", "warning", "error"],

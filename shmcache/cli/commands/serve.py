@@ -12,10 +12,10 @@ from shmcache.cli.output.finding import USAGE, Trouble
 ADDRESS = "127.0.0.1:8001"
 HELP = "Answers gets, lists and watches of the Kubernetes API from the cache, over HTTP."
 EPILOG = """\
-Without --tokens or --review, only clients on this host can connect. Requests for anything that is
-not cached receive 404 or 403 with the resources that are; requests to a cache that is too old
-receive 503. The header Age of an answer is the age of the data; X-Shmcache-Form names what objects
-lack (managedFields, unless the reflector keeps them).
+Without --tokens or --review, only users of this host who may read the cache's files are answered.
+Requests for anything that is not cached receive 404 or 403 with the resources that are; requests
+to a cache that is too old receive 503. The header Age of an answer is the age of the data;
+X-Shmcache-Form names what objects lack (managedFields, unless the reflector keeps them).
 
 Exit status: 0 ended in order, 2 command line, 70 internal error, 75 try again later,
 77 permission denied, 78 configuration.
@@ -86,7 +86,7 @@ def add_options(parser: argparse.ArgumentParser, *, address: str, max_age: str) 
 
 def _add_reviewer(group: Any) -> None:
     group.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig file for --review")
-    group.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
+    group.add_argument("--context", metavar="NAME", help="context of that kubeconfig")
     group.add_argument(
         "-s", "--server", metavar="URL", help="API server for --review, without a kubeconfig"
     )
@@ -96,7 +96,9 @@ def add_access(parser: argparse.ArgumentParser) -> Any:
     """The options of access, which `relay` has as well; returns their group."""
     group = parser.add_argument_group("access")
     group.add_argument(
-        "--tls-cert", metavar="FILE", help="certificate; a changed file is loaded again"
+        "--tls-cert",
+        metavar="FILE",
+        help="certificate of the server; a changed file is loaded again",
     )
     group.add_argument("--tls-key", metavar="FILE", help="private key of the certificate")
     group.add_argument(
@@ -137,7 +139,7 @@ def add_limits(parser: argparse.ArgumentParser, max_age: str) -> None:
         type=value("seconds"),
         default=value("seconds")(max_age),
         metavar="DURATION",
-        help=f"answer 503 if the data is older (default: {max_age}; 0: never)",
+        help=f"answer 503 if the data is older, 0: never (default: {max_age})",
     )
     group.add_argument(
         "--fresh-timeout",
@@ -150,8 +152,8 @@ def add_limits(parser: argparse.ArgumentParser, max_age: str) -> None:
         "--consistency",
         choices=["strict", "bounded", "cached"],
         default="cached",
-        help="requests without a resourceVersion: current or 503, current or after --fresh-timeout "
-        "what is cached, or what is cached (default: cached)",
+        help="answer to a request without a resourceVersion: the current state or 503; the current "
+        "state, or after --fresh-timeout the cached one; the cached state (default: cached)",
     )
     group.add_argument(
         "--max-connections",

@@ -96,7 +96,7 @@ setInterval(() => {
   const seconds = (performance.now() - model.at) / 1000;
   if (model.picture && seconds > STALE_SECONDS) {
     pill(get("link"), `${Math.round(seconds)} s old`, "bad");
-    notice(`The last picture came ${Math.round(seconds)} s ago: the data are old.`);
+    notice(`The last update came ${Math.round(seconds)} s ago: the data are old.`);
   }
 }, 1000);
 

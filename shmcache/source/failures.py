@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from typing import Protocol
 
+import urllib3.connection
 import urllib3.exceptions
 
 from shmcache.errors import SourceError
@@ -97,8 +98,19 @@ def _words(chain: list[BaseException]) -> str:
             return str(error)
     root = chain[-1]
     if isinstance(root, TimeoutError | urllib3.exceptions.TimeoutError):
-        return "timed out"
-    return reason_of(root)
+        return f"timed out{_unreached(chain)}"
+    return f"{reason_of(root)}{_unreached(chain)}"
+
+
+def _unreached(chain: list[BaseException]) -> str:
+    """The address, if no connection to it was made: a kubeconfig may name another server."""
+    for error in chain:
+        if isinstance(error, urllib3.exceptions.ConnectTimeoutError):
+            found = getattr(error, "conn", error.args[0] if error.args else None)
+            if isinstance(found, urllib3.connection.HTTPConnection):
+                host = f"[{found.host}]" if ":" in found.host else found.host
+                return f" ({host}:{found.port})"
+    return ""
 
 
 def http_failure(

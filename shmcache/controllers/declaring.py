@@ -74,11 +74,11 @@ class Controller:
     ) -> None:
         if not name or not _NAME.issuperset(name) or len(name) > 100:
             raise ValueError(
-                f"a controller's name has letters a-z, digits, '.' or '-': not {name!r}"
+                f"a controller's name must have letters a-z, digits, '.' or '-', not {name!r}"
             )
         if not 1 <= processes <= PROCESSES or not 1 <= concurrency <= RUNNERS:
             raise ValueError(
-                f"1 to {PROCESSES} processes, and 1 to {RUNNERS} keys at a time in each: "
+                f"processes must be 1 to {PROCESSES}, and concurrency 1 to {RUNNERS}, "
                 f"not {processes!r} and {concurrency!r}"
             )
         self.asynchronous = is_coroutine_function(function)
@@ -214,9 +214,11 @@ def controller(
         specs = [watches] if isinstance(watches, Watches) else watches
     lease, group = _settings(leader), _settings(machines)
     if lease is not None and group is not None:
-        raise ValueError("a controller has a leader, or shares its keys over machines: not both")
+        raise ValueError(
+            "leader= and machines= exclude each other: one machine works, or all share the keys"
+        )
     if group is not None and len(group.name) > LABEL_LENGTH:
-        raise ValueError(f"the name for machines has at most {LABEL_LENGTH} letters")
+        raise ValueError(f"the name of machines= must have at most {LABEL_LENGTH} letters")
     listed = [owns] if isinstance(owns, str | Owns) else owns
     owned = tuple(Owns(one) if isinstance(one, str) else one for one in listed)
     sources = Sources(Type(resource, kind), predicates, owned, tuple(specs), shard)

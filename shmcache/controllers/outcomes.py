@@ -21,7 +21,7 @@ class Requeue:
 
     def __post_init__(self) -> None:
         if self.after is not None and not 0 <= self.after < float("inf"):
-            raise ValueError(f"after is a number of seconds, not {self.after!r}")
+            raise ValueError(f"after must be a number of seconds, not {self.after!r}")
 
     def __repr__(self) -> str:
         fields = (("after", self.after), ("priority", self.priority))

@@ -512,10 +512,11 @@ class SourceFeed:
             self._misfits = False
             self.parts.standing.exceeded(self.parts.namespace, "")
         logger.info(
-            "%s: %s%d objects at version %s in %.2f s",
+            "%s: %s%d object%s at version %s in %.2f s",
             self.parts.label,
             "listed again, " if relist else "",
             count,
+            "" if count == 1 else "s",
             version,
             time.monotonic() - self._begun,
         )

@@ -128,7 +128,7 @@ class RecorderLoop:
         try:
             self._file.write(standing)
         except OSError as error:
-            logger.debug("the standing of the recorder is not written: %s", reason_at(error))
+            logger.debug("the state of the recorder cannot be written: %s", reason_at(error))
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class CursorFile:
         """BusyError if another consumer has this name open; ValueError for another resource's."""
         if not _NAME.fullmatch(name):
             raise ValueError(
-                f"the name of a consumer has letters, digits, '.', '_' and '-', not {name!r}"
+                f"the name of a consumer must have letters, digits, '.', '_' and '-', not {name!r}"
             )
         self.path = os.path.join(os.path.realpath(directory), name + ".cursor")
         self.known: dict[str, Identity] = {}

@@ -58,7 +58,9 @@ class Wanted:
         name: str | None,
     ) -> None:
         if resync and resync < RESYNC_MIN:
-            raise ValueError(f"resync is at least {RESYNC_MIN} seconds, or None, not {resync!r}")
+            raise ValueError(
+                f"resync must be at least {RESYNC_MIN} seconds, or None, not {resync!r}"
+            )
         for title, handler in zip(("on_add", "on_update", "on_delete"), handlers, strict=True):
             if handler is not None:
                 check_callable(handler, title)

@@ -188,7 +188,7 @@ def _column(name: object, path: object) -> tuple[str, tuple[str | None, ...], bo
     text = path.path if isinstance(path, Total) else path
     if not isinstance(name, str) or not isinstance(text, str):
         raise TypeError(
-            "a column is a name and a path, such as 'node': 'spec.nodeName', "
+            "a column must be a name and a path, such as 'node': 'spec.nodeName', "
             f"not {name!r}: {path!r}"
         )
     return name, tuple(steps_of(text)), sums

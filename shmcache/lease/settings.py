@@ -140,8 +140,8 @@ def check_name(name: str, what: str = "the name of a Lease") -> None:
     )
     if not valid:
         raise ValueError(
-            f"{what} has letters a-z, digits, '-' and '.', and begins and ends with a letter or "
-            f"a digit: not {name!r}"
+            f"{what} must have letters a-z, digits, '-' and '.', and begin and end with a letter "
+            f"or a digit, not {name!r}"
         )
 
 

@@ -18,7 +18,7 @@ def context_name(base: str, context: str) -> str:
     left of it, so that two contexts never share a cache.
     """
     if not context:
-        raise ValueError(f"a context is the name of one in a kubeconfig, not {context!r}")
+        raise ValueError(f"a context must be the name of one in a kubeconfig, not {context!r}")
     plain = _OTHER.sub("-", context)
     room = MAX_NAME - len(base.rpartition("/")[2]) - 1
     if plain != context or len(plain) > room:

@@ -46,7 +46,9 @@ class PrivateRegistration:
             if function is not None:
                 check_plain(function, "a handler")
         if resync is not None and not resync >= LEAST_RESYNC:
-            raise ValueError(f"resync is at least {LEAST_RESYNC} seconds, or None, not {resync!r}")
+            raise ValueError(
+                f"resync must be at least {LEAST_RESYNC} seconds, or None, not {resync!r}"
+            )
         self.resource, self.name = resource, name or f"handler of {resource}"
         self.errors = 0
         """Calls that raised."""

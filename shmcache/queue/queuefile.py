@@ -38,7 +38,7 @@ def check_name(name: str) -> str:
         raise TypeError(f"a queue's name must be a str, not {name!r}")
     if not name or len(name) > MAX_NAME or not _ALLOWED.issuperset(name):
         raise ValueError(
-            f"a queue's name has 1 to {MAX_NAME} letters, digits, '.', '_', '-' or '/', "
+            f"a queue's name must have 1 to {MAX_NAME} letters, digits, '.', '_', '-' or '/', "
             f"not {name!r}"
         )
     return name
@@ -153,8 +153,8 @@ class QueueFile:
         size = int(lib.shmc_queue_size(*settings, backed))
         if not size:
             raise ValueError(
-                f"a queue has a power of two of slots from 64 to {lib.SHMC_QUEUE_SLOTS_MAX:,} and "
-                f"1 to 1,024 workers, not {slots!r} and {seats!r}"
+                "a queue must have a power of two of slots from 64 to "
+                f"{lib.SHMC_QUEUE_SLOTS_MAX:,}, and 1 to 1,024 workers, not {slots!r} and {seats!r}"
             )
         half = f"{self.file[: -len(QUEUE)]}-{os.urandom(8).hex()}{HALF_QUEUE}"
         location = self.place.location

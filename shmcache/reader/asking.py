@@ -156,7 +156,7 @@ def parse(data: bytes, resource: str) -> Confirmed:
             unchanged=int(found.get("unchanged", 0)),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise UnconfirmedError(f"{resource}: the reflector's answer makes no sense") from error
+        raise UnconfirmedError(f"{resource}: the reflector's answer is malformed") from error
 
 
 def check_timeout(timeout: object) -> float:

@@ -79,4 +79,6 @@ class ConfirmableResource(AwaitableResource):
 
     def _must_be_live(self) -> None:
         if self.root is not None:
-            raise ValueError(f"{self.name}: a snapshot is past: use snapshot(consistent=...)")
+            raise ValueError(
+                f"{self.name}: a snapshot shows the past: use snapshot(consistent=...)"
+            )

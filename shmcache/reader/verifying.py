@@ -32,5 +32,5 @@ def verify(cache: Cache, resource: str, timeout: float) -> list[dict[str, Any]]:
         if not all(isinstance(one, dict) for one in reports):
             raise TypeError("not a report")
     except (ValueError, KeyError, TypeError) as error:
-        raise UnconfirmedError(f"{resource}: the reflector's report makes no sense") from error
+        raise UnconfirmedError(f"{resource}: the reflector's report is malformed") from error
     return reports

@@ -25,7 +25,9 @@ class Disk:
         found = os.stat(path)
         if found.st_uid not in (os.geteuid(), 0):
             raise PermissionError(
-                errno.EACCES, f"it belongs to uid {found.st_uid}: choose a directory of ours", path
+                errno.EACCES,
+                f"it belongs to uid {found.st_uid}: choose a directory of this user",
+                path,
             )
         if found.st_mode & stat.S_IWOTH:
             raise PermissionError(

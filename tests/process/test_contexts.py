@@ -30,7 +30,7 @@ def test_names_of_contexts() -> None:
     }
     assert len(names) == 6
     assert all(Place(name).name == name for name in names)
-    with pytest.raises(ValueError, match="a context is the name of one in a kubeconfig"):
+    with pytest.raises(ValueError, match="a context must be the name of one in a kubeconfig"):
         context_name("web", "")
 
 

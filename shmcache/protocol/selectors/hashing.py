@@ -21,5 +21,5 @@ def bounds(shard: tuple[int, int] | None) -> tuple[int, int]:
         return 0, _MASK
     index, count = shard
     if not 0 <= index < count:
-        raise ValueError(f"a shard is (i, n) with 0 <= i < n, not {shard!r}")
+        raise ValueError(f"a shard must be (i, n) with 0 <= i < n, not {shard!r}")
     return (index << 64) // count, ((index + 1) << 64) // count - 1

@@ -518,7 +518,7 @@ def test_g15_a_resync_never_shows_deleted_or_older_objects(
 def test_a_resync_of_less_than_a_second_is_refused(
     pods: shmcache.CachedResource, recorder: Recorder
 ) -> None:
-    with pytest.raises(ValueError, match=r"resync is at least 1\.0 seconds"):
+    with pytest.raises(ValueError, match=r"resync must be at least 1\.0 seconds"):
         recorder.register(pods, resync=0.5)
     assert recorder.register(pods, resync=0).active
 

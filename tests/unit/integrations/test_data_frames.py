@@ -174,7 +174,7 @@ def test_mistakes_get_a_sentence(writer: shmcache.Writer, cache: shmcache.Cache)
         pods.frame({"x": "list"})
     with pytest.raises(ValueError, match="a frame needs a column"):
         pods.frame({})
-    with pytest.raises(TypeError, match="a column is a name and a path"):
+    with pytest.raises(TypeError, match="a column must be a name and a path"):
         pods.frame({"x": 7})  # type: ignore[dict-item]
 
 

@@ -518,7 +518,7 @@ def test_a_server_without_candidates_gets_a_plain_lease(server: ApiServer) -> No
         ({"retry_period": -1}, "greater than zero"),
         ({"duration": float("nan")}, "greater than zero"),
         ({"duration": 0.9, "renew_deadline": 0.5, "retry_period": 0.1}, "at least one second"),
-        ({"identity": "Not A Name"}, "an identity has"),
+        ({"identity": "Not A Name"}, "an identity must have"),
         ({"namespace": "-"}, "letters"),
     ],
 )

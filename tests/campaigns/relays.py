@@ -59,10 +59,13 @@ class Group:
         self._process: subprocess.Popen[bytes] | None = None
         self.kills = self.stops = self.drains = 0
 
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "shmcache", *self._arguments]
+
     def start(self) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "shmcache", *self._arguments],
+                self.command(),
                 cwd=ROOT,
                 stderr=log,
                 start_new_session=True,

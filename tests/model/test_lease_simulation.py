@@ -102,6 +102,12 @@ class Leaders:
             left = (one.election.until - one.machine.clock()) / one.machine.rate
             self._led_until = self.net.now + left
 
+    def drain(self, old: Candidate) -> None:
+        """Drains it, or another one if it was killed, as that starts again: their number stays."""
+        living = self.living
+        if living:
+            (old if old in living else self.rng.choice(living)).drain()
+
     def sweep(self) -> None:
         """Forgets processes that have ended."""
         self.candidates = [one for one in self.candidates if not one.machine.dead]
@@ -116,8 +122,9 @@ def upgrade(world: Leaders) -> None:
     for number, old in enumerate(world.living):
 
         def replace(old: Candidate = old) -> None:
-            world.start()
-            world.net.at(world.rng.uniform(1.0, 20.0), old.drain)
+            if old in world.living:
+                world.start()
+                world.net.at(world.rng.uniform(1.0, 20.0), lambda: world.drain(old))
 
         world.net.at(number * 30.0, replace)
     world.net.at(world.rng.uniform(600.0, 3600.0), lambda: upgrade(world))
@@ -127,7 +134,10 @@ def trouble(world: Leaders) -> None:
     """Something goes wrong with somebody, or with the server."""
     world.sweep()
     rng, living = world.rng, world.living
-    one = rng.choice(living) if living else world.start()
+    if not living:
+        world.net.at(1.0, lambda: trouble(world))
+        return
+    one = rng.choice(living)
     if world.leader in living and rng.random() < 0.5:
         one = world.leader
     kind = rng.randrange(5)
@@ -161,6 +171,7 @@ def test_days_of_trouble_never_see_two_leaders(rng: Random) -> None:
         f"{world.net.requests} requests"
     )
     assert len(world.tokens) > DAYS * 20
+    assert len(world.living) <= 6, "there were three"
 
 
 def test_upgrades_without_trouble_leave_no_long_gap(rng: Random) -> None:

@@ -2,7 +2,7 @@
 is ever with two (SPREAD1 to SPREAD5); all slots have an owner soon, also if members start again
 under their old names (SPREAD6), or a drain ends where it began (SPREAD7).
 
-DAYS= lets it run for so many simulated days; SEED= repeats one.
+DAYS= lets it run for so many simulated days, HAND_OVERS= for so many of these; SEED= repeats one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from shmcache.lease.slots import SLOTS, SlotTable, assigned, slot_of
 
 DAYS = float(os.environ.get("DAYS") or 0.02)
 DAY = 86_400.0
+HAND_OVERS = int(os.environ.get("HAND_OVERS") or 20)
 SETTINGS = shmcache.LeaseSettings("group")
 SLOWEST, FASTEST = 0.82, 1.22
 CALM = 120.0
@@ -181,6 +182,12 @@ class Group:
 
         self.net.at(1.0, again)
 
+    def drain(self, old: Member) -> None:
+        """Drains it, or another one if it was killed, as that starts again: their number stays."""
+        living = self.living
+        if living:
+            (old if old in living else self.rng.choice(living)).drain()
+
     def settles(self) -> bool:
         """Whether each slot is worked on soon. Messages, and so terms, are lost even now."""
         end = self.net.now + CALM
@@ -214,8 +221,16 @@ class Group:
 
     def unowned(self) -> int:
         """Slots that nobody may work on now."""
-        held = {slot for one in self.living if one.election.leads for slot in one.kept.slots}
-        return SLOTS - len(held)
+        return SLOTS - len(self.held())
+
+    def held(self, without: Member | None = None) -> set[int]:
+        """Slots that somebody may work on now."""
+        return {
+            slot
+            for one in self.living
+            if one is not without and one.election.leads
+            for slot in one.kept.slots
+        }
 
 
 def upgrade(world: Group) -> None:
@@ -225,14 +240,13 @@ def upgrade(world: Group) -> None:
     for number, old in enumerate(world.living):
 
         def swap(old: Member = old) -> None:
-            if world.calm:
+            if world.calm or old not in world.living:
                 return
             if same:
-                if old in world.living:
-                    world.restart(old)
+                world.restart(old)
                 return
             world.start()
-            world.net.at(world.rng.uniform(1.0, 20.0), old.drain)
+            world.net.at(world.rng.uniform(1.0, 20.0), lambda: world.drain(old))
 
         world.net.at(number * 30.0, swap)
     world.net.at(world.rng.uniform(600.0, 3600.0), lambda: upgrade(world))
@@ -329,6 +343,44 @@ def test_the_slots_of_a_dead_member_move_within_the_duration(rng: Random) -> Non
         limit = (SETTINGS.duration + SETTINGS.retry_period / 4) / SLOWEST + 3 * TIMEOUT
         world.net.run(120.0 + limit)
         assert world.unowned() == 0
+
+
+def test_forced_hand_overs_take_the_duration_and_two_looks(
+    rng: Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members are stopped, cut off and killed while they work; wall clocks are an hour off.
+
+    The network is quick, and brings nothing late: this is the protocol's own time. (A renewal that
+    arrives after its sender was cut off begins the duration again.)
+    """
+    monkeypatch.setattr("test_slot_simulation.SLOWEST", 0.9999)
+    monkeypatch.setattr("test_slot_simulation.FASTEST", 1.0001)
+    monkeypatch.setattr(LeaseMachine, "loses", 0.0)
+    monkeypatch.setattr(LeaseMachine, "strays", 0.0)
+    monkeypatch.setattr(LeaseMachine, "_latency", lambda self: self.world.rng.expovariate(100.0))
+    world = Group(rng)
+    times = []
+    for _ in range(HAND_OVERS):
+        world.net.run(world.net.now + rng.uniform(20.0, 25.0))
+        assert world.settles()
+        old, begin = rng.choice(world.living), world.net.now
+        slots = set(old.kept.slots)
+        kind = rng.choice(["stop", "cut", "kill"])
+        if kind == "stop":
+            old.machine.stopped_until = begin + 40.0
+        elif kind == "cut":
+            old.machine.cut_until = begin + 40.0
+        else:
+            old.machine.dead = True
+            world.net.at(40.0, world.start)
+        while not slots <= world.held(without=old):
+            world.net.run(world.net.now + 0.01)
+            assert world.net.now < begin + CALM, "a slot stays without an owner"
+        times.append(world.net.now - begin)
+        world.net.run(begin + 41.0)
+    print(f"{len(times)} hand-overs, {max(times):.2f} s at most")  # noqa: T201
+    looks = 2 * SETTINGS.retry_period / 4  # one sees the last renewal, one waited for a drain
+    assert max(times) < SETTINGS.duration + looks + 0.2
 
 
 def test_a_drained_member_leaves_its_slots_at_once(rng: Random) -> None:

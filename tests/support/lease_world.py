@@ -103,6 +103,11 @@ class LeaseWorld:
 class LeaseMachine:
     """A machine: its clocks, and whether it runs and reaches the server."""
 
+    loses = 0.003
+    """This share of requests, and of answers, is lost."""
+    strays = 0.5
+    """This share of lost requests comes to the server long after."""
+
     def __init__(self, world: LeaseWorld, rate: float) -> None:
         self.world = world
         self.rate = rate
@@ -155,12 +160,12 @@ class LeaseMachine:
         def arrive() -> None:
             if not self.world.down:
                 reply = execute()
-                if rng.random() > 0.003:
+                if rng.random() >= self.loses:
                     self.later(self._latency(), lambda: answer(reply))
 
         self.later(TIMEOUT, lambda: answer(failed))
-        if self.cut_until > self.world.now or rng.random() < 0.003:
-            if rng.random() < 0.5:  # it comes to the server long after
+        if self.cut_until > self.world.now or rng.random() < self.loses:
+            if rng.random() < self.strays:
                 self.world.at(rng.uniform(0.0, 60.0), arrive)
             return
         self.world.at(self._latency(), arrive)

@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "defence.h"
+#include "mutants.h"
 
 typedef _Atomic uint64_t shmc_atomic;
 typedef _Atomic uint32_t shmc_atomic32;
@@ -100,7 +101,7 @@ static inline void shmc_fence_of_exchange(void)
 #if defined(__x86_64__)
     atomic_signal_fence(memory_order_seq_cst);
 #else
-    atomic_thread_fence(memory_order_seq_cst);
+    SHMC_UNLESS(NO_EXCHANGE_FENCE, atomic_thread_fence(memory_order_seq_cst));
 #endif
 }
 

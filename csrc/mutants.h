@@ -55,6 +55,8 @@
  *   NO_ADD_FENCE     full fence before an add checks whether the key is dirty already
  *                    (spin/queue.pml catches it; no C test does on x86, where a locked instruction
  *                    is never far)
+ *   NO_EXCHANGE_FENCE full fence after an exchange, where the processor makes no such (test_fences.py
+ *                    catches it in the instructions for aarch64; no C test does on x86)
  *   NO_TICKET        a key that becomes queued gets a ticket
  *   NO_QUEUE_POST    and wakes a sleeping worker
  *   NO_STATE_CHECK   a ticket leads to a key only if the key is queued
@@ -283,6 +285,11 @@
 #define SHMC_KEEP_NO_ADD_FENCE 0
 #else
 #define SHMC_KEEP_NO_ADD_FENCE 1
+#endif
+#ifdef SHMC_MUTANT_NO_EXCHANGE_FENCE
+#define SHMC_KEEP_NO_EXCHANGE_FENCE 0
+#else
+#define SHMC_KEEP_NO_EXCHANGE_FENCE 1
 #endif
 #ifdef SHMC_MUTANT_NO_TICKET
 #define SHMC_KEEP_NO_TICKET 0

@@ -66,9 +66,14 @@ def shapes() -> Iterator[Any]:
         yield {"metadata": {"labels": {"app": odd}}}
 
 
+def computed(_: Any) -> list[str]:
+    return ["web", "app=web"]
+
+
 @pytest.fixture
 def writer(name: str) -> Iterator[shmcache.Writer]:
-    indices = {"label": "metadata.labels", "uid": "metadata.uid", "spec": "spec[*].app"}
+    indices: dict[str, Any] = {"label": "metadata.labels", "uid": "metadata.uid"}
+    indices |= {"spec": "spec[*].app", "computed": computed}
     resources: list[Resource | str] = ["plain", Resource("indexed", indices)]
     with shmcache.Writer(name, resources) as made:
         yield made

@@ -478,6 +478,18 @@ def test_a_search_over_all_resources_or_one(monkeypatch: pytest.MonkeyPatch) -> 
         assert (len(found["matches"]), found["complete"]) == (4, False)
 
 
+@pytest.mark.parametrize("path", ["search", "stream", "object", "past"])
+def test_long_selectors_are_refused_as_those_of_lists_are(path: str) -> None:
+    longest = "app=" + "a" * 63 + ",app!=a" * 1000
+    most = Serving(limits=Limits(selector_bytes=len(longest)))
+    with paged(how=most) as asked:
+        if path == "search":
+            assert asked.get(f"/ui/{path}?labels={longest}").code == 200
+        answer = asked.get(f"/ui/{path}?labels={longest},")
+        assert answer.code == 400
+        assert f"more than {len(longest)} bytes" in answer.json["message"]
+
+
 def test_a_search_for_rare_labels_leaves_others_their_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,6 +6,7 @@ refused."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import random
@@ -23,6 +24,7 @@ from workers import PATIENCE, Worker, eventually
 import shmcache
 from shmcache.controllers.board import Board
 from shmcache.errors import ShmCacheError, StaleObjectError
+from shmcache.integrations.frames import total
 from shmcache.memory.segments import Place
 from shmcache.queue.workqueue import WorkQueue
 
@@ -285,6 +287,26 @@ def pod(number: int) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"node": f"node-{number % 5}", **inside}}
 
 
+@dataclasses.dataclass
+class Metadata:
+    name: str
+    labels: dict[str, str]
+
+
+@dataclasses.dataclass
+class Spec:
+    node: str
+    deep: list[Any]
+
+
+@dataclasses.dataclass
+class Node:
+    """A class of the user's."""
+
+    metadata: Metadata
+    spec: Spec
+
+
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     """A cache in a directory, with history in its ring; its writer works on the original."""
@@ -292,12 +314,25 @@ def copied(tmp_path: Path) -> Path:
     with shmcache.Writer(
         str(tmp_path / "original"), [pods], arena_max="4MiB", ring_slots=256
     ) as writer:
-        writer.apply("pods", [pod(number) for number in range(100)])
+        writer.replace("pods", [pod(number) for number in range(100)], version="100")
         for number in range(50):
-            writer.put("pods", f"n{number % 3}/p{number}", pod(number) | {"again": True})
-        writer.delete("pods", "n0/p99")
+            with writer.batch():
+                changed = pod(number) | {"again": True}
+                changed["metadata"]["resourceVersion"] = str(101 + number)
+                writer.apply("pods", [changed])
+                writer.set_version("pods", str(101 + number))
+        with writer.batch():
+            writer.delete("pods", "n0/p99", "151")
+            writer.set_version("pods", "151")
         shutil.copytree(tmp_path / "original", tmp_path / "copy")
     return tmp_path / "copy"
+
+
+def reach(found: Any, *names: str) -> Any:
+    """An attribute of an attribute; None where damage left another kind of value."""
+    for name in names:
+        found = getattr(found, name, None)
+    return found
 
 
 def ways(cache: shmcache.Cache) -> dict[str, Callable[[], object]]:
@@ -325,7 +360,35 @@ def ways(cache: shmcache.Cache) -> dict[str, Callable[[], object]]:
         with cache.snapshot() as at:
             shmcache.columns(at["pods"], node="spec.node", name="metadata.name")
 
+    def past() -> None:
+        generation = cache.reader.root().generation
+        for back in (1, 7, 40):
+            at = cache.at(generation=generation - back)
+            for view in at["pods"].list():
+                view.to_dict()
+            at["pods"].list(labels="app in (a1,a2)")
+        for number in ("110", "130", "151"):
+            cache.at(number)["pods"].list(fields="spec.node=node-3")
+
+    def models() -> None:
+        for one in pods.models().list():
+            one.to_dict()
+            repr((one.spec, reach(one, "metadata", "labels"), reach(one, "spec", "node_name")))
+        for node in pods.models(Node).list():
+            repr((reach(node, "spec", "node"), reach(node, "spec", "deep"), node.metadata))
+        for node in pods.models(Node, validate="at once").list(namespace="n1"):
+            repr(node)
+
+    def frames() -> None:
+        pods.frame({"node": "spec.node", "again": "again", "deep": "spec.deep[*][*].a"}).to_dict()
+        pods.frame({"n": total("spec.deep[*][*].a")}, labels="app=a1").to_dict()
+        pods.group_by("spec.node").count()
+        pods.group_by("metadata.labels.app").sum("spec.deep[*][*].a")
+
     return {
+        "past": past,
+        "models": models,
+        "frames": frames,
         "get": lambda: [pods.get(f"n{number % 3}/p{number}") for number in range(100)],
         "to_dict": lambda: [view.to_dict() for view in pods.values()],
         "json": lambda: [json.loads(view.json()) for view in pods.values()],
@@ -385,7 +448,7 @@ def scribble(rng: random.Random, data: bytearray) -> None:
 def test_an_untouched_data_file_is_read_whole_in_every_way(copied: Path) -> None:
     with Worker("fork", read_all_ways, str(copied)) as worker:
         outcomes = worker.ask("read")
-    assert {"whole"} == set(outcomes.values()), outcomes
+    assert not {name: one for name, one in outcomes.items() if one != "whole"}
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Self
 import psutil
 
 import shmcache
+from shmcache.engine.instant_writer import InstantWriter
 
 PATIENCE = 60.0
 CHANGES = 1000
@@ -137,6 +138,18 @@ WAYS: dict[str, Way] = {
     "searches with many terms": Way(b"", PAGE % (b"search?q=p&labels=" + TERMS), reads=True),
     "unread searches": Way(b"", (PAGE % b"search?q=p-") * 20),
     "unread histories": Way(b"", (PAGE % b"object?resource=pods&key=default/p-0001") * 20),
+    "unread histories of a big object": Way(
+        b"", (PAGE % b"object?resource=configmaps&key=default/big") * 20
+    ),
+    "histories of long keys": Way(
+        b"", (PAGE % (b"object?resource=pods&key=default/" + b"a" * 15_000)) * 4, reads=True
+    ),
+    "unread looks at the past": Way(b"", (PAGE % b"past?seconds=9999999") * 20),
+    "looks at the past": Way(b"", (PAGE % b"past?seconds=9999999") * 20, reads=True),
+    "searches that are left at once": Way(PAGE % (b"search?q=none&labels=" + TERMS), leaves=True),
+    "looks at the past that are left at once": Way(PAGE % b"past?seconds=9999999", leaves=True),
+    "pages that are left at once": Way(PAGE % (b"stream?labels=" + TERMS), leaves=True),
+    "requests during a page": Way(PAGE % b"stream", (PAGE % b"search?q=p-") * 20),
     "unread files of the page": Way(b"", (PAGE % b"") * 20),
     "unread consistent lists": Way(LIST, flags=CONSISTENT),
     "consistent lists with long heads": Way(LIST[:-2] + LONG + b"\r\n", flags=CONSISTENT),
@@ -325,12 +338,16 @@ class Target:
         ]
         self.writer = shmcache.Writer(self.name, resources, mode=0o644)
         self.writer.replace("pods", [pod(number) for number in range(pods)], version="100")
+        instants = InstantWriter(self.writer.place, 0o644)
+        instants.note(self.writer.position())
         for number in range(CHANGES):
             with self.writer.batch():
                 self.writer.apply("pods", [pod(number % pods, 101 + number)])
                 self.writer.set_version("pods", str(101 + number))
         big = {"metadata": {"name": "big", "namespace": "default"}, "data": {"x": "y" * 300_000}}
         self.writer.replace("configmaps", [big], version="100")
+        instants.note(self.writer.position())
+        instants.close()
         environment = {**os.environ, **({"PYTHONPATH": directory} if directory else {})}
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port: int = probe.getsockname()[1]

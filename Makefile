@@ -146,6 +146,7 @@ stress: ## the same for a minute each, and the mutants
 	$(MAKE) --no-print-directory mutants
 
 FUZZ_SECONDS ?= 60
+FUZZ_SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 FUZZ_FLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 FUZZ := build/fuzz
 
@@ -172,11 +173,12 @@ $(FUZZ)/fuzz_%: tests/fuzz/fuzz_%.c $(FUZZ_OBJECTS)
 fuzz-%: $(FUZZ)/fuzz_%
 	@mkdir -p $(FUZZ)/corpus-$*
 	cp tests/fuzz/seeds/$*/* $(FUZZ)/corpus-$*/
-	$(FUZZ)/fuzz_$* -verbosity=0 -print_final_stats=1 -max_total_time=$(FUZZ_SECONDS) \
+	@echo SEED=$(FUZZ_SEED)
+	$(FUZZ)/fuzz_$* -seed=$(FUZZ_SEED) -verbosity=0 -print_final_stats=1 -max_total_time=$(FUZZ_SECONDS) \
 	    -max_len=$(FUZZ_MAX_$*) -timeout=20 -rss_limit_mb=1024 $(FUZZ_DICT_$*) \
 	    -artifact_prefix=$(FUZZ)/ $(FUZZ)/corpus-$*
 
-fuzz: $(addprefix fuzz-,$(FUZZERS)) ## texts from the wire; DATA, SEATS and a queue, whatever stands there; FUZZ_SECONDS=60 each
+fuzz: $(addprefix fuzz-,$(FUZZERS)) ## texts from the wire; DATA, SEATS and a queue, whatever stands there; SEED=, FUZZ_SECONDS=60 each
 
 fuzz-long: ## the same for two hours each
 	$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=7200

@@ -129,10 +129,19 @@ def openapi(prefix: str, kinds: Iterable[Kind]) -> Document:
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1"},
         "paths": {
-            f"/{prefix}/{_scope(kind)}{kind.resource}/{{name}}": {"patch": _patch(kind)}
+            f"/{prefix}/{_scope(kind)}{kind.resource}/{{name}}": {
+                "patch": _patch(kind),
+                "parameters": _place(kind),
+            }
             for kind in kinds
         },
     }
+
+
+def _place(kind: Kind) -> list[Document]:
+    names = ("name", "namespace") if kind.namespaced else ("name",)
+    schema = {"type": "string", "uniqueItems": True}
+    return [{"name": name, "in": "path", "required": True, "schema": schema} for name in names]
 
 
 def _scope(kind: Kind) -> str:

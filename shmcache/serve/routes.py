@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from shmcache.protocol import failures
 from shmcache.serve import documents
 from shmcache.serve.auth import access
-from shmcache.serve.http.answers import Answer
+from shmcache.serve.http.answers import ALLOW, Answer
 from shmcache.serve.http.requests import ANONYMOUS
 from shmcache.serve.read import reads
 from shmcache.serve.watch import request as watch
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from shmcache.serve.server import Server
 
 READS = frozenset({"get", "list", "watch"})
-OFFERED = "GET, HEAD, OPTIONS"
 
 
 async def answer(
@@ -82,7 +81,7 @@ async def _document(server: Server, request: HttpRequest, connection: Connection
     them. Health is always this server's own.
     """
     if request.method == "OPTIONS":
-        return Answer(b"", headers=b"Allow: %b\r\n" % OFFERED.encode())
+        return Answer(b"", headers=ALLOW)
     if server.proxy is None or request.path.rstrip("/") in access.HEALTH:
         return documents.answer(server, request)
     await server.proxy.answer(request, connection)
@@ -94,7 +93,7 @@ async def _elsewhere(
 ) -> Answer | None:
     """Requests that the cache cannot answer: passed on, or refused with a reason."""
     if request.method == "OPTIONS":
-        return Answer(b"", headers=b"Allow: %b\r\n" % OFFERED.encode())
+        return Answer(b"", headers=ALLOW)
     if server.proxy is not None:
         await server.proxy.answer(request, connection)
         return None

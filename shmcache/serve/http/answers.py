@@ -62,6 +62,11 @@ class Stream:
         self.weight = weight
 
 
+NOT_ALLOWED = 405
+ALLOW = b"Allow: GET, HEAD, OPTIONS\r\n"
+"""The methods of everything that is served; RFC 9110 requires them in each 405."""
+
+
 def document(value: object, code: int = 200) -> Answer:
     """A JSON document, with the newline that ends the real server's."""
     return Answer(framing.encode(value) + b"\n", code=code)
@@ -71,6 +76,8 @@ def refusal(failure: failures.Failure) -> Answer:
     """The answer that reports a Failure to the client."""
     retry = failure.retry_after
     headers = b"" if retry is None else b"Retry-After: %d\r\n" % retry
+    if failure.code == NOT_ALLOWED:
+        headers += ALLOW
     if failure.text is None:
         answer = document(failure.status, failure.code)
         answer.headers = headers

@@ -13,7 +13,7 @@ from shmcache.protocol import failures
 from shmcache.serve.http.answers import Answer, document
 from shmcache.serve.ui import objects, pages, past, rights
 from shmcache.serve.ui.turns import Turns
-from shmcache.serve.ui.viewers import Viewer, Viewers
+from shmcache.serve.ui.viewers import STREAM, Viewer, Viewers
 
 if TYPE_CHECKING:
     from shmcache.serve.http.connection import Connection
@@ -63,9 +63,9 @@ class Interface:
             most = server.limits.selector_bytes
             raise failures.bad_request(f"a selector of more than {most} bytes")
         if request.path == f"{pages.ROOT}/stream":
-            if request.method == "HEAD":  # whose answer has no body
-                raise failures.method_not_allowed()
             seen = await rights.visible(server, request)
+            if request.method == "HEAD":
+                return Answer(b"", media=STREAM)
             if not connection.alive or server.draining:
                 raise failures.not_ready()
             Viewer(self.viewers, connection, request, seen).begin()

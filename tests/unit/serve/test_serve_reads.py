@@ -1,6 +1,7 @@
 """GET and LIST of a served cache: states, pages, selections, shapes (G31)."""
 
 import gzip
+import re
 import threading
 from typing import Any
 
@@ -356,8 +357,23 @@ def test_head_has_no_body() -> None:
             assert (answer.code, answer.body) == (200, b"")
 
 
+def test_each_variable_of_a_path_in_the_openapi_documents_is_a_parameter() -> None:
+    with serving(many()) as asked:
+        documents = asked.get("/openapi/v3").json["paths"]
+        paths = {
+            path: place
+            for one in documents.values()
+            for path, place in asked.get(one["serverRelativeURL"]).json["paths"].items()
+        }
+        assert f"{PODS.replace('default', '{namespace}')}/{{name}}" in paths
+        for path, place in paths.items():
+            declared = {one["name"] for one in place["parameters"] if one["in"] == "path"}
+            assert declared == set(re.findall(r"{(\w+)}", path))
+
+
 def test_writes_are_refused() -> None:
     with serving(many()) as asked:
         for method in ("POST", "PUT", "PATCH", "DELETE"):
             answer = asked.get(PODS if method == "POST" else f"{PODS}/p-0001", method, b"{}")
             assert (answer.code, answer.json["reason"]) == (405, "MethodNotAllowed")
+            assert answer.headers["Allow"] == "GET, HEAD, OPTIONS"

@@ -130,7 +130,8 @@ def test_a_browser_finds_the_way_and_other_clients_their_404() -> None:
         assert asked.get("/").code == 404
         assert asked.get("/ui/../etc/passwd").code == 404
         assert asked.get("/ui/stream", "POST").code == 405
-        assert asked.get("/ui/stream", "HEAD").code == 405
+        head = asked.get("/ui/stream", "HEAD")
+        assert (head.code, head.headers["Content-Type"]) == (200, "text/event-stream")
 
 
 def test_a_server_without_ui_answers_404() -> None:

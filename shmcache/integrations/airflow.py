@@ -37,11 +37,12 @@ from shmcache.handlers.tombstone import Tombstone
 from shmcache.integrations.reads import MAX_AGE, CacheReads
 from shmcache.memory.contexts import context_name
 from shmcache.models.dialect import dialect_of
+from shmcache.reasons import reason_at
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from shmcache.handlers.consumer import ConsumedEvent
+    from shmcache.handlers.consumer import ConsumedEvent, Consumer
     from shmcache.reader.resources import CachedResource
 
     Watched = Generator[dict[str, Any], None, None]
@@ -78,9 +79,10 @@ class CachedJobWatcher(watching.KubernetesJobWatcher):
     """Airflow's watcher, with the events of the cache."""
 
     def _pod_events(self, kube_client: Any, query_kwargs: dict[str, Any]) -> Any:
-        if self._pods(query_kwargs) is None:
+        consumer = self._consumer(query_kwargs)
+        if consumer is None:
             return super()._pod_events(kube_client=kube_client, query_kwargs=query_kwargs)
-        return self._cached_events(query_kwargs)
+        return self._cached_events(consumer, query_kwargs)
 
     def _pods(self, query_kwargs: dict[str, Any]) -> CachedResource | None:
         return pods_of(self._namespace, query_kwargs["label_selector"])
@@ -89,22 +91,30 @@ class CachedJobWatcher(watching.KubernetesJobWatcher):
     def _namespace(self) -> str:
         return "" if self.namespace == ALL_NAMESPACES else str(self.namespace)
 
-    def _cached_events(self, query_kwargs: dict[str, Any]) -> Watched:
-        """As a watch gives them, until the cache is too old."""
-        name = f"airflow-{self.scheduler_job_id}-{self._namespace or 'all'}"
-        last: dict[str, dict[str, Any]] = {}
+    def _consumer(self, query_kwargs: dict[str, Any]) -> Consumer | None:
+        """Its place in the cache's changes; None if the API server has to be watched."""
         pods = self._pods(query_kwargs)
-        while pods is not None:
-            with pods.consumer(
-                name,
+        if pods is None:
+            return None
+        try:
+            return pods.consumer(
+                f"airflow-{self.scheduler_job_id}-{self._namespace or 'all'}",
                 _directory(),
                 labels=query_kwargs["label_selector"],
                 namespace=self._namespace or None,
-            ) as consumer:
-                while (pods := self._pods(query_kwargs)) is not None:
-                    for event in consumer.take(timeout=TURN_SECONDS):
-                        yield from self._watched(event, last)
-                        consumer.acknowledge(event)
+            )
+        except (OSError, ShmCacheError) as error:  # a directory of another user, say
+            self.log.warning("the API server is watched, not the cache: %s", reason_at(error))
+            return None
+
+    def _cached_events(self, consumer: Consumer, query_kwargs: dict[str, Any]) -> Watched:
+        """As a watch gives them, until the cache is too old."""
+        last: dict[str, dict[str, Any]] = {}
+        with consumer:
+            while self._pods(query_kwargs) is not None:
+                for event in consumer.take(timeout=TURN_SECONDS):
+                    yield from self._watched(event, last)
+                    consumer.acknowledge(event)
 
     def _watched(self, event: ConsumedEvent, last: dict[str, dict[str, Any]]) -> Watched:
         """The event in the form of the client's watch; `last`: what is known of living pods."""

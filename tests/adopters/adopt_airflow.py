@@ -167,7 +167,7 @@ def test_a_watcher_that_comes_back_learns_of_the_ends_that_it_missed(cluster: Cl
         scheduler_job_id="7",
         kube_config=SimpleNamespace(),
     )
-    events = made._cached_events(kwargs)
+    events = made._pod_events(None, kwargs)
     assert next(events)["object"].metadata.name == "first"
     cluster.create(task("second"))
     assert next(events)["object"].metadata.name == "second"  # the first one is acknowledged
@@ -176,7 +176,7 @@ def test_a_watcher_that_comes_back_learns_of_the_ends_that_it_missed(cluster: Cl
     cluster.server.delete("pods", "first", "airflow", gracePeriodSeconds=0)
     cluster.settle()
 
-    events = made._cached_events(kwargs)
+    events = made._pod_events(None, kwargs)
     found = [
         (event["type"], event["object"].metadata.name) for event in (next(events), next(events))
     ]
@@ -193,6 +193,21 @@ def test_without_a_cache_the_watcher_is_airflows(
 
     assert watch.next() == ("first", None, "first")
     assert cluster.server.requests["watch", "pods"] == 1
+
+
+@pytest.mark.usefixtures("cache")
+def test_without_a_directory_for_its_place_the_watcher_is_airflows(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Another user may have made the usual one."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("AIRFLOW__SHMCACHE__DIRECTORY", str(tmp_path / "file"))
+    watches = cluster.server.requests["watch", "pods"]
+    watch = Watch(adapter.CachedJobWatcher, cluster)
+    tell(cluster, "succeeds")
+
+    assert watch.next() == ("first", None, "first")
+    assert cluster.server.requests["watch", "pods"] == watches + 1
 
 
 # ---- triggers ------------------------------------------------------------------------------------

@@ -205,7 +205,8 @@ class CachedPodTrigger(waiting.KubernetesPodTrigger):
 
     async def _sleep_until_ended(self) -> None:
         """Returns when there is something to do for Airflow's loop."""
-        deadline = self.trigger_kwargs.get("_execution_deadline", math.inf)
+        stated = self.trigger_kwargs.get("_execution_deadline")
+        deadline = math.inf if stated is None else stated
         wrap = dialect_of("kubernetes_asyncio").wrap
         while (left := deadline - time.time()) > 0 and (pods := self._cached_pods()) is not None:
             try:
@@ -219,5 +220,5 @@ class CachedPodTrigger(waiting.KubernetesPodTrigger):
                 return
 
     def _cached_pods(self) -> CachedResource | None:
-        pods: CachedResource | None = self.hook.pods(self.pod_namespace)
-        return pods
+        hook: Any = self.hook  # a subclass, or a test, may have another one
+        return hook.pods(self.pod_namespace) if isinstance(hook, CachedHook) else None

@@ -227,6 +227,23 @@ def trigger(kind: Any, **options: Any) -> Any:
     )
 
 
+@pytest.mark.usefixtures("cache")
+def test_a_trigger_without_a_deadline_sleeps(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator states None for a task that has no execution_timeout."""
+    no_connections(monkeypatch)
+    made = trigger(adapter.CachedPodTrigger, trigger_kwargs={"_execution_deadline": None})
+
+    async def run() -> Any:
+        sleeping = asyncio.ensure_future(made._wait_for_container_completion())
+        await asyncio.to_thread(change, cluster, "first", status=status("Succeeded"))
+        async with asyncio.timeout(SECONDS):
+            return await sleeping
+
+    assert asyncio.run(run()).payload["status"] == "success"
+
+
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 @pytest.mark.parametrize("kind", [waiting.KubernetesPodTrigger, adapter.CachedPodTrigger])
 def test_a_trigger_fires_as_airflows_own_does(

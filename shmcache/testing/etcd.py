@@ -92,8 +92,10 @@ class EtcdMember:
             self.process = None
 
     def stop(self) -> None:
-        """Freezes it, as a disk that does not answer."""
+        """Freezes it, as a disk that does not answer; it answers nothing once this has returned."""
         self.signal(signal.SIGSTOP)
+        if self.process is not None:
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self) -> None:
         """The end of stop()."""

@@ -165,6 +165,8 @@ def write(name: str, board: Board, seed: int) -> None:
     dice = random.Random(seed)
     with shmcache.Writer(name, ["pods"], arena_max="1GiB", ring_slots=RING) as writer:
         for first in range(0, board.keys, 1000):  # existing objects do not change
+            if ending.is_set():
+                return
             some = range(first, min(first + 1000, board.keys))
             put(writer, [(number, board.written(number) or board.write(number)) for number in some])
         while not ending.is_set():

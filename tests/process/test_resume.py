@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from test_run import Run, fill, pod, same
-from workers import PATIENCE, eventually
+from workers import PATIENCE, eventually, stop_child
 
 import shmcache
 from shmcache.errors import SegmentNotFound
@@ -312,13 +312,13 @@ def test_a_stopped_reflector_keeps_its_cache_and_a_standby_waits(
         manager.hear("STATUS=standing by")
         with shmcache.attach(name, timeout=PATIENCE) as cache:
             follow(cache, server)
-            os.kill(first.process.pid, signal.SIGSTOP)
+            stop_child(first.process.pid)
             server.create("pods", pod("slept-through"))
             assert second.process.poll() is None
             assert "prod/slept-through" not in cache["pods"]
             os.kill(first.process.pid, signal.SIGCONT)
             follow(cache, server)
-            os.kill(first.process.pid, signal.SIGSTOP)
+            stop_child(first.process.pid)
             kill(first)  # as a liveness probe would
             manager.hear("STATUS=taking over")
             server.create("pods", pod("later"))

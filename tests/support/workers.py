@@ -115,6 +115,12 @@ class Worker:
         self._pipe.close()
 
 
+def stop_child(pid: int) -> None:
+    """SIGSTOP to a child of this process; returns once all its threads have stopped."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+
 def state_of_process(pid: int) -> str:
     """R, S, D, T, Z: as in /proc."""
     with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:

@@ -247,7 +247,8 @@ def test_a_controller_that_cannot_be_sent_is_a_clear_error() -> None:
     ],
 )
 def test_wrong_declarations_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"name|processes must be 1 to 128|shard|at most 1,024 resources"):
+    wanted = "name|processes must be 1 to 128|shard|at most 1,024 resources"
+    with pytest.raises(ValueError, match=wanted):
         shmcache.controller("pods", **given)(lambda _key, _cache: None)
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmcache.protocol.items import Identity
 from shmcache.protocol.versions import number_of
@@ -61,6 +61,23 @@ def digest(identities: Iterable[tuple[str, Identity]]) -> tuple[int, int]:
     for key, (uid, version) in identities:
         count += 1
         total += hash(f"{key} {uid} {version}")
+    return count, total & _MASK
+
+
+def digest_of_items(items: list[Item]) -> tuple[int, int]:
+    """The same of listed items: each costs a few instructions, and a proof has all (proof.py)."""
+    return len(items), sum(
+        [hash(f"{key} {uid or ''} {version or ''}") for _, key, version, uid, _, _, _ in items]
+    )
+
+
+def digest_of_objects(objects: Iterable[tuple[str, Any]]) -> tuple[int, int]:
+    """The same of stored objects, which are the server's: no transform has touched them."""
+    count = total = 0
+    for key, obj in objects:
+        of = obj.get("metadata") or {}
+        count += 1
+        total += hash(f"{key} {of.get('uid') or ''} {of.get('resourceVersion') or ''}")
     return count, total & _MASK
 
 

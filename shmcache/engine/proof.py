@@ -37,7 +37,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shmcache.engine.comparing import digest, identities_of
+from shmcache.engine.comparing import digest_of_items
 from shmcache.engine.evidence import Refusal
 from shmcache.errors import ShmCacheError
 from shmcache.protocol.options import ListOptions
@@ -176,7 +176,7 @@ class Prover:
             while options is not None and not self._stop.is_set():
                 with source.page(options) as page:
                     for items in page:
-                        found, part = digest(identities_of(items))
+                        found, part = digest_of_items(items)
                         count, total = count + found, total + part
                     meta = page.meta
                 if first and meta.version != claim.version:

@@ -11,13 +11,12 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shmcache.engine.comparing import Disagreement, digest
+from shmcache.engine.comparing import Disagreement, digest_of_objects
 from shmcache.engine.content import Content
 from shmcache.engine.difference import ServerDifference, difference
 from shmcache.engine.evidence import Refusal
 from shmcache.engine.proof import Claim
 from shmcache.engine.repairing import fetch_one, repair
-from shmcache.engine.shown import identity_of
 
 if TYPE_CHECKING:
     from shmcache.engine.feed import SourceFeed
@@ -46,15 +45,13 @@ class PlanProof:
         source = self._opener.open_metadata(self._plan, namespace)
         if source is None or version is None or not self._shown.comparable:
             return None
-        prefix = namespace and namespace + "/"
+        objects = self._writer.objects(self._plan.name)
+        if namespace:
+            objects = (one for one in objects if one[0].startswith(f"{namespace}/"))
         return Claim(
             label=feed.parts.label,
             version=version,
-            digest=digest(
-                (key, identity_of(obj))
-                for key, obj in self._writer.objects(self._plan.name)
-                if key.startswith(prefix)
-            ),
+            digest=digest_of_objects(objects),
             source=source,
             labels=self._plan.labels,
             fields=self._plan.fields,

@@ -14,7 +14,7 @@ import pytest
 
 import shmcache
 from shmcache import states
-from shmcache.engine.comparing import digest
+from shmcache.engine.comparing import digest, digest_of_items, digest_of_objects
 from shmcache.engine.config.timing import Timing
 from shmcache.engine.difference import ServerDifference
 from shmcache.engine.engine import Engine
@@ -140,6 +140,23 @@ def test_a_digest_knows_no_order_and_every_difference() -> None:
         [("a", Identity("other", "1")), b, c],
     ):
         assert digest([a, b, c]) != digest(other)
+
+
+def test_listed_items_and_stored_objects_have_the_same_digest(name: str) -> None:
+    """PROOF2: each is counted in its own way."""
+    found = [("prod/a", Identity("u1", "1")), ("prod/b", Identity("u2", "2"))]
+    items = [Item("LISTED", key, version, uid, None, None, b"") for key, (uid, version) in found]
+    items.append(Item("LISTED", "prod/c", None, None, None, None, b""))
+    found.append(("prod/c", Identity("", "")))
+    with shmcache.Writer(name, ["pods"]) as writer:
+        for key, (uid, version) in found:
+            of = {"uid": uid, "resourceVersion": version} if uid else {}
+            writer.put("pods", key, {"metadata": of})
+        count, total = digest_of_items(items)
+        assert digest(found) == digest_of_objects(writer.objects("pods"))
+        assert digest(found) == (count, total & (1 << 64) - 1)
+        writer.put("pods", "prod/b", {"metadata": {"uid": "u2", "resourceVersion": "3"}})
+        assert digest(found) != digest_of_objects(writer.objects("pods"))
 
 
 def test_objects_that_have_exchanged_their_versions_have_another_digest() -> None:

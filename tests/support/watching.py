@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from shmcache.protocol import accept, failures, validation, watching
 from shmcache.protocol.builtins import builtin
 from shmcache.reader.selectors import FieldSelector, LabelSelector
+from shmcache.serve.read.consistency import ANYTHING, Currency
 from shmcache.serve.watch import encoding as watch_forms
 from shmcache.serve.watch.channel import Channel
 from shmcache.serve.watch.encoding import WatchForm
@@ -102,7 +103,12 @@ class World:
         self.channel = Channel(cache, "pods", PODS, separate=separate)
 
     def watch(
-        self, query: str = "", namespace: str = "", shape: accept.Shape = accept.FULL
+        self,
+        query: str = "",
+        namespace: str = "",
+        shape: accept.Shape = accept.FULL,
+        *,
+        current: Currency = ANYTHING,
     ) -> Client:
         """A client that watches with these parameters."""
         asked = validation.parse_options(
@@ -119,7 +125,7 @@ class World:
         client.watcher = watcher
         watcher.open(client, watch_forms.plain, self.soon.append)
         try:
-            watcher.begin(watching.beginning(asked))
+            watcher.begin(watching.beginning(asked), current)
         except failures.Failure as failure:
             watcher.fail(failure)
         self.turn()

@@ -14,6 +14,8 @@ from shmcache.cli.output.report import workers
 from shmcache.monitor.metering import Meter
 from shmcache.monitor.observing import observe
 from shmcache.protocol import accept
+from shmcache.reader import asking
+from shmcache.serve.read.consistency import Currency
 from shmcache.serve.watch import history as watch_history
 from shmcache.serve.watch.change import WatchChange
 
@@ -539,6 +541,35 @@ def test_a_client_that_is_overtaken_by_the_ring_ends_cleanly(
     assert "CUT" in workers(at)
     assert "shmcache_worker_clients_cut_total{" in Meter(cache).text()
     assert world.watch("resourceVersion=11").received()[0][0] == "ERROR"
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_first_objects_are_of_a_state_that_shows_what_was_confirmed(
+    writer: shmcache.Writer, cache: shmcache.Cache, *, strict: bool
+) -> None:
+    """SERVE5: after the question of a watch without a version, the cache moves to a past state.
+
+    It was confirmed for as long as nothing changes before version 12: that of 11 is a moment
+    between two changes, none of which was the present when the question came.
+    """
+    listed(writer, [pod("a", 5)], 10)
+    world = World(cache)
+    root = world.channel.root
+    unchanged = root.record(world.channel.number)["generation"]
+    found = asking.Confirmed(
+        root.instance, root.generation, "10", "list", until="12", unchanged=unchanged
+    )
+    current = Currency(found, asking.Question("pods"), strict=strict)
+    assert [("ADDED", "a", "5")] == world.watch(current=current).received()
+
+    happens(writer, pod("b", 11))
+    early = world.watch(current=current).received()
+    assert [one[:2] for one in early] == (
+        [("ERROR", "503")] if strict else [("ADDED", "a"), ("ADDED", "b")]
+    )
+    happens(writer, pod("a", 12))
+    late = world.watch(current=current).received()
+    assert [("ADDED", "a", "12"), ("ADDED", "b", "11")] == late
 
 
 def test_a_lagging_watch_never_passes_the_others(

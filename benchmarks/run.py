@@ -63,6 +63,7 @@ QUESTIONS = {
     "recorder": (20, 300),
     "serve": (5, 60),
     "serve_watch": (5, 90),
+    "fills": (20, 90),
     "ui": (15, 60),
     "models": (15, 90),
     "plugin": (10, 60),

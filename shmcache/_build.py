@@ -1,6 +1,6 @@
 """Builds `shmcache._core`, the cffi binding of the control plane (out-of-line, API mode).
 
-The declarations are cut from csrc/shmcache.h between its two cffi marks: the header is their only
+The declarations are cut from csrc/shmcache.h between its two cffi markers: the header is their only
 home. Sources and flags are shared with setup.py, so that `_core` and `_hot` are the same core.
 """
 
@@ -69,7 +69,7 @@ def declarations() -> str:
     _, begin, rest = text.partition("/* cffi: begin */")
     body, end, _ = rest.partition("/* cffi: end */")
     if not begin or not end:
-        raise RuntimeError("csrc/shmcache.h: the cffi marks are missing")
+        raise RuntimeError("csrc/shmcache.h: the cffi markers are missing")
     return body
 
 

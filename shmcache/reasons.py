@@ -26,9 +26,9 @@ def reason_of(error: BaseException) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     if not isinstance(error, OSError):
         return text or type(error).__name__
-    text, place, _ = text.partition(" (_ssl.c:")
-    if place:
-        known = next((words for mark, words in _TLS.items() if mark in text), "")
+    text, frame, _ = text.partition(" (_ssl.c:")
+    if frame:
+        known = next((words for part, words in _TLS.items() if part in text), "")
         return known or (text.partition("] ")[2] if text.startswith("[") else text)
     return text.partition(_ATTEMPT)[0] or type(error).__name__
 

@@ -42,7 +42,7 @@ from shmcache import _native
 from shmcache._native import ffi, lib
 from shmcache.controllers.rows import RESOURCES, ROW, RUNNERS, OwnRow, Row
 from shmcache.errors import BusyError, LayoutMismatch, SegmentNotFound, UntrustedSegment
-from shmcache.memory.companions import MARK, ROW_LOCK, ROWS
+from shmcache.memory.companions import ROW_LOCK, ROWS, SEPARATOR
 from shmcache.memory.segments import Place
 
 TYPE_CHECKING = False
@@ -70,7 +70,7 @@ class Board:
     """The file, mapped. Thread-safe; a child of fork() has to open one of its own."""
 
     def __init__(self, place: Place, controller: str) -> None:
-        self.file = f"{place.stem}{MARK}{controller}.board"
+        self.file = f"{place.stem}{SEPARATOR}{controller}.board"
         self._where = place
         self._resources: dict[str, int] = {}
         self._fd = self._open()

@@ -92,8 +92,8 @@ class CursorFile:
 
     def _locked(self, name: str) -> int:
         busy = f"consumer {name!r}: another one has {self.path} open: one process has each name"
-        mark, lock = object(), -1
-        if _open_here.setdefault(self._here, mark) is not mark:
+        own, lock = object(), -1
+        if _open_here.setdefault(self._here, own) is not own:
             raise BusyError(busy)
         try:
             lock = _opened(self.path.removesuffix(".cursor") + ".lock", os.O_RDWR | os.O_CREAT)

@@ -17,7 +17,7 @@ all members with one LIST, which is one state of the server.
         its way goes on, and does not touch the table.
     SPREAD5  An owner without a Lease counts as living until it was missed for a whole duration.
     SPREAD6  Nobody but a member itself knows whether it is leaving: one that starts again under
-        the same name takes its mark out of the table.
+        the same name removes itself from `leaving` in the table.
     SPREAD7  A slot that was drained, and is to stay after all, is worked on again after its own
         write, with that write's epoch.
 """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shmcache.memory.segments import Place
 
 QUEUE, HALF_QUEUE = ".queue", ".newqueue"
-MARK = "@"
+SEPARATOR = "@"
 """Between the names of a cache and of a controller; no cache has it in its name."""
 ROW_LOCK = 64
 ROWS = 128
@@ -68,10 +68,10 @@ def is_used(fd: int) -> bool:
 
 def board_names(place: Place) -> list[str]:
     """The controllers that have or had processes at this cache."""
-    mark = place.stem + MARK
+    start = place.stem + SEPARATOR
     return [
-        file.removeprefix(mark).removesuffix(".board")
-        for file in sorted(place.location.names(mark))
+        file.removeprefix(start).removesuffix(".board")
+        for file in sorted(place.location.names(start))
         if file.endswith(".board")
     ]
 
@@ -79,7 +79,7 @@ def board_names(place: Place) -> list[str]:
 def remove_boards(place: Place) -> None:
     """Removes the boards of a cache that is no more, but those that somebody works at."""
     location = place.location
-    for file in location.names(place.stem + MARK):
+    for file in location.names(place.stem + SEPARATOR):
         try:
             fd = location.open(file, writable=True)
         except OSError:

@@ -56,8 +56,8 @@ def camel(name: str) -> str:
 
 def declared(of: Any) -> list[DeclaredField]:
     """The fields of a class. TypeError for one that is of none of the four makes."""
-    for mark, read in _MAKES.items():
-        if isinstance(of, type) and hasattr(of, mark):
+    for attribute, read in _MAKES.items():
+        if isinstance(of, type) and hasattr(of, attribute):
             return list(read(of))
     raise TypeError(
         f"{of!r} cannot be the class of models: use a dataclass, attrs, msgspec.Struct or "
@@ -67,7 +67,7 @@ def declared(of: Any) -> list[DeclaredField]:
 
 def is_declared(of: Any) -> bool:
     """Whether it is a class of one of the four makes."""
-    return isinstance(of, type) and any(hasattr(of, mark) for mark in _MAKES)
+    return isinstance(of, type) and any(hasattr(of, attribute) for attribute in _MAKES)
 
 
 def _value(default: Any) -> Callable[[], Any]:

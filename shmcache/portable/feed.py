@@ -88,7 +88,7 @@ class PrivateFeed:
         self._store, self._resource, self._wanted = store, resource, wanted
         self._window: deque[PrivateChange | None] = deque()
         self._missing: Iterator[PrivateChange] | None = None
-        self._lapsed = self._nudged = self._closed = self._marked = False
+        self._lapsed = self._nudged = self._closed = self._content_ended = False
         self.delivered: dict[str, View] = {}
         """Its objects, as the consumer knows them."""
         self.whole = changes_only
@@ -115,23 +115,23 @@ class PrivateFeed:
         self._nudged = self._nudged or not changes
         for change in changes if not self._lapsed else ():
             self._window.extend(self._wanted.seen(change))
-        if not (self.whole or self._marked or self._lapsed):
-            self._mark(self._store.state.tables[resource])
+        if not (self.whole or self._content_ended or self._lapsed):
+            self._end_content(self._store.state.tables[resource])
         if len(self._window) > self._store.window:
             self._lapse()
         if self.signal is not None:
             self.signal()
 
-    def _mark(self, table: PrivateTable) -> None:
-        """Everything before this place is the first content."""
+    def _end_content(self, table: PrivateTable) -> None:
+        """Everything in the window so far is the first content."""
         if table.has_content:
             self._window.append(None)
-            self._marked = True
+            self._content_ended = True
 
     def _lapse(self) -> None:
         """WINDOW2: the window goes, and so does the rest of an earlier difference."""
         self._window.clear()
-        self._missing, self._lapsed, self._marked = None, True, False
+        self._missing, self._lapsed, self._content_ended = None, True, False
 
     # ---- the consumer's side ---------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class PrivateFeed:
         """Goes on with what is missing of a state: all of it, or a difference."""
         self._missing = self._difference(table)
         if not self.whole:
-            self._mark(table)
+            self._end_content(table)
 
     def _difference(self, table: PrivateTable) -> Iterator[PrivateChange]:
         keys = table.order()

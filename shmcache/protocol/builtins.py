@@ -153,7 +153,7 @@ def optional() -> list[Kind]:
 
 
 def _row(words: list[str]) -> Kind:
-    api_version, resource, kind, marks, *short = words
+    api_version, resource, kind, letters, *short = words
     group, _, version = api_version.rpartition("/")
     key = f"{resource}.{group}" if group else resource
     return Kind(
@@ -162,10 +162,10 @@ def _row(words: list[str]) -> Kind:
         resource=resource,
         kind=kind,
         singular=kind.lower(),
-        namespaced="c" not in marks,
-        status="s" in marks,
-        generation="g" in marks,
-        categories=tuple(CATEGORIES[mark] for mark in marks if mark in CATEGORIES),
+        namespaced="c" not in letters,
+        status="s" in letters,
+        generation="g" in letters,
+        categories=tuple(CATEGORIES[letter] for letter in letters if letter in CATEGORIES),
         short_names=tuple(short[0].split(",")) if short else (),
         fields=FIELDS.get(key, ()),
         made=MADE.get(key, {}),

@@ -157,13 +157,13 @@ class _Adoption:
     def _reindex(self, specs: Mapping[str, IndexSpec]) -> None:
         """Drops indices that are computed differently now, and declares the missing ones."""
         emits = {name: resolve(name, spec) for name, spec in specs.items()}
-        wanted = {name: _mark_of(specs[name], emit) for name, emit in emits.items()}
-        have = {name: mark for name, mark, _ in self._record["indices"]}
+        wanted = {name: _stored_form(specs[name], emit) for name, emit in emits.items()}
+        have = {name: stored for name, stored, _ in self._record["indices"]}
         outside = {name for name, emit in emits.items() if emit is not None}
         same = self._same_outside(have, wanted, outside)
-        stay = {name for name, mark in have.items() if wanted.get(name) == mark}
+        stay = {name for name, stored in have.items() if wanted.get(name) == stored}
         if not same:
-            stay -= outside | {name for name, mark in have.items() if not isinstance(mark, str)}
+            stay -= outside | {name for name, stored in have.items() if not isinstance(stored, str)}
         for name in have:
             if name not in stay:
                 self._drop(name)
@@ -184,9 +184,9 @@ class _Adoption:
 
         Each object stores their values together: none can be dropped without the others.
         """
-        there = {name: mark for name, mark in have.items() if not isinstance(mark, str)}
-        marks = {name: wanted[name] for name in outside}
-        return there == marks and None not in marks.values()
+        there = {name: stored for name, stored in have.items() if not isinstance(stored, str)}
+        asked = {name: wanted[name] for name in outside}
+        return there == asked and None not in asked.values()
 
     def _drop(self, index: str) -> None:
         name = index.encode()
@@ -195,7 +195,7 @@ class _Adoption:
             check(status, f"{self._declared.name}: dropping index {index}")
 
 
-def _mark_of(spec: IndexSpec, emit: Emit | None) -> Any:
+def _stored_form(spec: IndexSpec, emit: Emit | None) -> Any:
     """The stored description of how an index is computed: its path, or [its function]."""
     if emit is None:
         return spec

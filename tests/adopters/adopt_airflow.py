@@ -129,7 +129,7 @@ STORY: list[tuple[str, tuple[str, Any, str]]] = [
 def tell(cluster: Cluster, what: str) -> None:
     if what == "succeeds":
         change(cluster, "first", status=status("Succeeded"))
-    elif what == "is done":  # the executor's own mark: the pod leaves the selection
+    elif what == "is done":  # the executor's own label: the pod leaves the selection
         labels = {"airflow-worker": "7", "airflow_executor_done": "True"}
         change(cluster, "first", metadata={"labels": labels})
     elif what == "fails":

@@ -677,8 +677,8 @@ def test_it_is_ready(name: str) -> None:
 def test_a_graceful_deletion_leaves_the_pod_marked() -> None:
     recorded = Recorded("d-delete-pod-graceful")
     theirs = json.loads(recorded.body)
-    marks = ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion")
-    metadata = {k: v for k, v in theirs["metadata"].items() if k not in marks}
+    changed = ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion")
+    metadata = {k: v for k, v in theirs["metadata"].items() if k not in changed}
     metadata["generation"] -= 1
     server = server_for(recorded, graceful_pods=True)
     server.load("pods", {**theirs, "metadata": metadata})

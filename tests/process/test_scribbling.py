@@ -160,14 +160,14 @@ def working(pipe: Connection, name: str, held: str) -> None:
             key = queue.get(timeout=0.01)
             if key is None:
                 continue
-            mark = os.path.join(held, key[:32].replace("/", "_"))
+            file = os.path.join(held, key[:32].replace("/", "_"))
             try:
-                os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+                os.close(os.open(file, os.O_CREAT | os.O_EXCL))
             except FileExistsError:
                 twice += 1
             else:
                 time.sleep(0)
-                os.unlink(mark)
+                os.unlink(file)
             queue.done(key)
             done += 1
         pipe.recv()

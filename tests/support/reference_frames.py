@@ -57,12 +57,12 @@ def value_end(text: bytes, at: int) -> int:
     if text[at : at + 1] in {b"{", b"["}:
         depth = 0
         for part in _BRACKET_OR_STRING.finditer(text, at):
-            mark = part.group()
-            if mark in {b"{", b"["}:
+            bracket = part.group()
+            if bracket in {b"{", b"["}:
                 depth += 1
-            elif mark in {b"}", b"]"}:
+            elif bracket in {b"}", b"]"}:
                 depth -= 1
-            elif mark[:1] == b'"' and not part.group(1):
+            elif bracket[:1] == b'"' and not part.group(1):
                 raise Short
             if depth == 0:
                 return part.end()

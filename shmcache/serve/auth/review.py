@@ -87,22 +87,22 @@ class Review:
 
         `peer`: where the client is. A Failure (429) where it has tried too many unknown tokens.
         """
-        mark = digest(token)
-        key = key_of("user", mark)
-        if mark not in self._proven and not self._is_kept(key) and not self._strange.take(peer):
+        hashed = digest(token)
+        key = key_of("user", hashed)
+        if hashed not in self._proven and not self._is_kept(key) and not self._strange.take(peer):
             raise failures.too_many_requests()
         body = {
             "kind": "TokenReview",
             "apiVersion": "authentication.k8s.io/v1",
             "spec": {"token": token},
         }
-        place, holder = (self._users, mark) if mark in self._proven else (self._strangers, peer)
+        place, holder = (self._users, hashed) if hashed in self._proven else (self._strangers, peer)
         found: User | None = await self._decided(
             key, lambda: _user(self._post(TOKENS, body)), place, holder
         )
         if found is not None:
-            self._proven.pop(mark, None)
-            self._proven[mark] = None
+            self._proven.pop(hashed, None)
+            self._proven[hashed] = None
             while len(self._proven) > MOST:
                 self._proven.popitem(last=False)
         return found

@@ -60,10 +60,10 @@ class Times:
 
     def age_of(self, number: int) -> float | None:
         """Seconds since a change; None for one before the first instant."""
-        place = bisect_right(self._heads, number)
-        if not self._instants or (place == 0 and self._heads[0] > number):
+        at = bisect_right(self._heads, number)
+        if not self._instants or (at == 0 and self._heads[0] > number):
             return None
-        return self._instants[place].age if place < len(self._instants) else 0.0
+        return self._instants[at].age if at < len(self._instants) else 0.0
 
 
 async def changes(

@@ -137,8 +137,8 @@ class EtcdObjectStore(ObjectStore):
 
         A watch of MARKER from the beginning ends there, or begins with the marker.
         """
-        mark = messages.PutRequest(key=MARKER)
-        self._call(messages.PUTTING, mark, writes=True)
+        marker = messages.PutRequest(key=MARKER)
+        self._call(messages.PUTTING, marker, writes=True)
         create = messages.WatchCreateRequest(key=MARKER, start_revision=1)
         request = messages.WatchRequest(create_request=create)
         stream = self._connection.stream(messages.WATCH, iter([request]), (), TIMEOUT)
@@ -152,7 +152,7 @@ class EtcdObjectStore(ObjectStore):
             stream.cancel()
         return 1
 
-    def _marked(self) -> int:
+    def _last_revision(self) -> int:
         """The revision of the last write; 0: none yet."""
         answer = self._call(messages.RANGE, messages.RangeRequest(key=MARKER))
         return int(answer.kvs[0].mod_revision) if answer.kvs else 0
@@ -281,7 +281,7 @@ class EtcdObjectStore(ObjectStore):
     def sync(self) -> None:
         """ETCDOBJ3."""
         with self.lock:
-            self._reach(self._marked())
+            self._reach(self._last_revision())
 
     def put(self, resource: str, key: str, obj: Object, *, version: int = 0) -> Stored:
         """Writes an object; etcd chooses its version."""
@@ -311,14 +311,14 @@ class EtcdObjectStore(ObjectStore):
         else:
             put.key = place
             change = messages.RequestOp(request_put=put)
-        mark = messages.RequestOp(request_put=messages.PutRequest(key=MARKER))
+        marker = messages.RequestOp(request_put=messages.PutRequest(key=MARKER))
         compare = messages.Compare(
             target=messages.BY_MOD, key=place, mod_revision=known.version if known else 0
         )
-        request = messages.TxnRequest(compare=[compare], success=[change, mark])
+        request = messages.TxnRequest(compare=[compare], success=[change, marker])
         answer = self._call(messages.TXN, request, writes=True)
         if not answer.succeeded:
-            self._reach(self._marked())
+            self._reach(self._last_revision())
             raise Raced
         self._reach(answer.header.revision)
         return int(answer.header.revision)

@@ -130,7 +130,7 @@ class Writes:
                 return old, True
             grace = self._grace(kind, old, options.get("gracePeriodSeconds"))
             if old.obj["metadata"].get("finalizers") or grace:
-                return self._mark(kind, old, grace), False
+                return self._begin_deletion(kind, old, grace), False
             self._empty(kind, old)
             return self._store.remove(kind.key, old.key), True
 
@@ -253,7 +253,7 @@ class Writes:
         default = old.obj["spec"].get("terminationGracePeriodSeconds", GRACE_SECONDS)
         return int(default) if asked is None else int(asked)
 
-    def _mark(self, kind: Kind, old: Stored, grace: int | None) -> Stored:
+    def _begin_deletion(self, kind: Kind, old: Stored, grace: int | None) -> Stored:
         if "deletionTimestamp" in old.obj["metadata"]:
             return old
         obj = _copy(old.obj)

@@ -486,7 +486,7 @@ def test_only_json_is_declared_as_any() -> None:
 
 
 def test_the_index_of_a_function_has_no_path(cache: shmcache.Cache) -> None:
-    paths = [mark for _, mark, _ in cache["pods"].record()["indices"]]
+    paths = [path for _, path, _ in cache["pods"].record()["indices"]]
     assert paths[0] == "spec.nodeName"
     assert not isinstance(paths[1], str)
 

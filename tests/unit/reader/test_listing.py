@@ -461,7 +461,7 @@ def test_ways_belong_to_the_instance_that_is_read(name: str) -> None:
 
 
 def test_an_index_by_a_function_leaves_all_selectors_working(name: str) -> None:
-    """The mark of such an index in the record is not a path."""
+    """The stored form of such an index in the record is not a path."""
     indices: dict[str, Any] = {"image": lambda _: "nginx", "node": "spec.nodeName"}
     resource = Resource("pods", indices)
     with shmcache.Writer(name, [resource]) as writer, shmcache.attach(name) as cache:

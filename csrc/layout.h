@@ -226,7 +226,7 @@ struct shmc_record {
     uint64_t since_ns;   /* monotonic: when it came into its state */
     uint64_t contact;    /* offset of its contact block (LAYOUT8) */
     uint64_t unbroken;   /* delta << 16 | how often it was moved: from this delta on the window has
-                          * every change as it happened; before it a list, or a RELIST mark,
+                          * every change as it happened; before it a list, or a RELIST delta,
                           * reported the state of that time (which may be nothing new) */
     uint64_t listed;     /* word: the version that the content had at `unbroken` */
     uint64_t marks;      /* word: how far the parts of its source are; "" = as the version */

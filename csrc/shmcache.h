@@ -239,7 +239,7 @@ enum shmc_status shmc_set_source(struct shmc_writer *writer, uint32_t resource, 
  * that kind are removed. */
 enum shmc_status shmc_drop_index(struct shmc_writer *writer, uint32_t resource, const char *name,
                                  size_t name_length);
-/* Ends a resource: its objects and indices go, without a delta for each (a RELIST mark replaces
+/* Ends a resource: its objects and indices go, without a delta for each (a RELIST delta replaces
  * them); its id stays. Declaring its name again brings it back. */
 enum shmc_status shmc_retire_resource(struct shmc_writer *writer, uint32_t resource);
 /* The code that computes the outside values of an index, as far as it can be named. */

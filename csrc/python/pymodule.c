@@ -80,7 +80,7 @@
  *       position, offset, instance, ended, scans, bytes: int; len() is the number of known objects
  *
  *   Lapped has position (= root.head) and root: take the difference against that root, then
- *   continue from its head. resources: ids; a RELIST mark passes every shard.
+ *   continue from its head. resources: ids; a RELIST delta passes every shard.
  */
 #include <errno.h>
 

@@ -40,9 +40,9 @@ static enum shmc_status pending_add(struct shmc_writer *writer,
 
 enum shmc_status shmc_pending_relist(struct shmc_writer *writer, uint32_t resource)
 {
-    const struct shmc_pending mark = {.resource = resource, .kind = SHMC_RELIST, .charge = 64};
+    const struct shmc_pending relist = {.resource = resource, .kind = SHMC_RELIST, .charge = 64};
 
-    return pending_add(writer, &mark);
+    return pending_add(writer, &relist);
 }
 
 /* metadata.uid, or SHMC_NOTHING if it is not a string. */

@@ -102,13 +102,13 @@ static void slot_write(struct shmc_writer *writer, uint64_t number,
 /* The slot of the next delta. */
 static uint64_t next_head(const struct shmc_writer *writer)
 {
-    uint64_t marks = 0;
+    uint64_t relists = 0;
 
     if (!writer->pending_overflow)
         return writer->head + writer->pending_count;
     for (uint32_t i = 0; i < writer->resource_count; i++)
-        marks += writer->resources[i].delta_count > 0;
-    return writer->head + marks;
+        relists += writer->resources[i].delta_count > 0;
+    return writer->head + relists;
 }
 
 /* PUBLISH5. The break must be visible even if no delta lies between two lists. */
@@ -126,7 +126,7 @@ static enum shmc_status note_break(struct shmc_writer *writer, struct shmc_wreso
     return status;
 }
 
-/* One mark for each resource that changed too much; its changes are not listed. */
+/* One RELIST for each resource that changed too much; its changes are not listed. */
 static void pending_to_relists(struct shmc_writer *writer)
 {
     size_t kept = 0;

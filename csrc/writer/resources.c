@@ -105,7 +105,7 @@ enum shmc_status shmc_declare_resource(struct shmc_writer *writer, const char *n
         return status;
     if (find_name(writer, name, length, id))
         return shmc_set_state(writer, *id, SHMC_ABSENT); /* it comes back */
-    /* one RELIST mark for each resource must fit into a batch (RING1) */
+    /* one RELIST delta for each resource must fit into a batch (RING1) */
     if (writer->resource_count >= SHMC_MAX_RESOURCES ||
         writer->resource_count >= writer->super->ring_slots / 2)
         return SHMC_LIMIT;

@@ -14,7 +14,7 @@
  *       after the slots of all roots so far. Their slots stay as they are.
  *   WIDEN4  as long as the wider ring is not published, no slot of the published window is written:
  *       the batch uses places in the wider ring that are not among the window's old ones, or the
- *       ring stays as it is and the batch becomes marks.
+ *       ring stays as it is and the batch becomes RELIST deltas.
  *   WIDEN5  a batch that fails, or in which nothing becomes visible, leaves the ring as it was,
  *       except for unused memory.
  *
@@ -123,7 +123,7 @@ enum shmc_status shmc_ring_copy(const struct shmc_writer *writer, const struct s
 
 /* ---- wider ------------------------------------------------------------------------------------ */
 
-/* Number of deltas of the open batch; of marks, if it is published as marks. */
+/* Number of deltas of the open batch; of RELIST deltas, if it is published as these. */
 static uint64_t added(const struct shmc_writer *writer)
 {
     return writer->pending_overflow ? writer->resource_count : writer->pending_count;
@@ -223,14 +223,14 @@ enum shmc_status shmc_ring_make_room(struct shmc_writer *writer)
     if (slots > writer->ring_mask + 1)
         status = widen(writer, slots);
     writer->ring_wish = status == SHMC_FULL ? slots : 0; /* a smaller batch fits */
-    if (status == SHMC_FULL && writer->resource_count > window) { /* marks are such a batch */
+    if (status == SHMC_FULL && writer->resource_count > window) { /* of RELIST deltas */
         writer->pending_overflow = true;
         status = widen(writer, slots_wanted(writer));
     }
     if (status != SHMC_OK) /* a retry would fail the same way */
         writer->widen_from = writer->head + window;
     if (writer->resource_count > shmc_ring_window(writer))
-        return status; /* not one mark for each (RING1) */
+        return status; /* not one RELIST for each (RING1) */
     if (writer->data->limits != NULL)
         writer->data->limits->refused = 0; /* nothing fails for this */
     if (batch > shmc_ring_window(writer))

@@ -355,7 +355,7 @@ enum shmc_status shmc_make_text(struct shmc_writer *writer, const char *text, si
 /* Makes a resource's contact block, all zero; it goes away with the batch if that is aborted. */
 enum shmc_status shmc_contact_alloc(struct shmc_writer *writer, shmc_offset *contact);
 
-/* changes.c: a mark in place of all changes of a resource. */
+/* changes.c: a RELIST delta instead of all changes of a resource. */
 enum shmc_status shmc_pending_relist(struct shmc_writer *writer, uint32_t resource);
 
 /* changes.c, replace.c: entries of live words ----------------------------------------- */
@@ -399,8 +399,8 @@ uint64_t shmc_ring_window(const struct shmc_writer *writer);
 enum shmc_status shmc_ring_create(struct shmc_writer *writer,
                                   const struct shmc_writer_settings *settings);
 enum shmc_status shmc_ring_adopt(struct shmc_writer *writer, uint64_t slots);
-/* Adds slots, if the open batch or the window needs them; else the batch may become marks. Called
- * before any slot is written. Without OK not even marks have room. */
+/* Adds slots, if the open batch or the window needs them; else the batch may become RELISTs. Called
+ * before any slot is written. Without OK not even these have room. */
 enum shmc_status shmc_ring_make_room(struct shmc_writer *writer);
 /* Copies ring and arena into another segment of that length, which has the same geometry. */
 enum shmc_status shmc_ring_copy(const struct shmc_writer *writer, const struct shmc_segment *data);

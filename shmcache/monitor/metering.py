@@ -110,7 +110,7 @@ def _of_cache(to: Families, at: Observed) -> None:
 _STATS = {
     "commits": "Generations that were published.",
     "deltas": "Changes that were put on the ring.",
-    "relists": "Marks on the ring in place of too many changes.",
+    "relists": "RELIST deltas on the ring instead of too many changes.",
     "renamed": "Times that the names of the cache's files were missing, and were made again.",
     "wakes": "Wake-ups of sleeping workers.",
     "revoked": "Pins that were revoked because memory was needed.",

@@ -4,7 +4,7 @@ The ring has the object before each change. A past state is the latest root, wit
 put back for each key that changed since then. The difference is exact, or unknown; never nearly.
 
     REWIND1  the value put back is that before the first change after the wanted moment.
-    REWIND2  a RELIST mark, a deletion whose last state is unknown, and a change that has left the
+    REWIND2  a RELIST delta, a deletion whose last state is unknown, and a change that has left the
         window make every state before them unknown.
     REWIND3  one version differs from the next only where versions rise strictly from one
         recorded change to the next.

@@ -199,7 +199,7 @@ class FlightRecorder:
         self._step(root, text)
 
     def _changes(self, root: Root) -> tuple[list[Delta], set[int]]:
-        """Deltas of resources of which all are there, and the resources with a RELIST mark."""
+        """Deltas of resources of which all are there, and the resources with a RELIST delta."""
         found: list[Delta] = []
         position = self._position
         while position < root.head:

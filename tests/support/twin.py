@@ -143,7 +143,7 @@ class Twin:
             resource.version = version or None
 
     def commit(self) -> None:
-        """Makes changes visible, with their deltas or with marks."""
+        """Makes changes visible, with their deltas or with RELISTs."""
         changes, self._pending = self._pending, []
         if len(changes) > self.window:
             changed = sorted({change.resource for change in changes})

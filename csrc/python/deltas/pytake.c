@@ -4,7 +4,7 @@
  *   ring --> batch[SHMC_BATCH] --> settle --> filter --> Delta objects
  *
  * The filter looks only at the copied slot: a delta that a consumer does not want costs it no
- * object. A RELIST mark means "take the difference" and passes every shard; so does a delta
+ * object. A RELIST delta means "take the difference" and passes every shard; so does a delta
  * whose two objects have different uids, since they may belong to different shards.
  *
  * Shards are those of KEP-5866: the space of 64-bit hashes is cut into n contiguous ranges,

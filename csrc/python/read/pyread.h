@@ -227,7 +227,7 @@ struct shmc_pydelta {
     PyObject *made[SHMC_DELTA_PARTS]; /* NULL: not made yet */
 };
 PyObject *shmc_pydelta_new(shmc_pyroot *root, const struct shmc_delta *at);
-/* Delivered as one event: neither another object under its key, nor a RELIST mark. */
+/* Delivered as one event: neither another object under its key, nor a RELIST delta. */
 bool shmc_pydelta_usual(const struct shmc_pydelta *self);
 int shmc_pydelta_init(PyObject *module);
 

@@ -185,7 +185,7 @@ static void test_window_by_bytes(void)
 
 /* ---- batches over half the ring -------------------------------------------------------------- */
 
-static void test_large_batch_is_one_mark(void)
+static void test_large_batch_is_one_relist(void)
 {
     struct shmc_delta deltas[SLOTS];
     size_t count;
@@ -352,7 +352,7 @@ static void test_wider_ring_keeps_the_window(void)
 }
 
 /* WIDEN4, WIDEN5: a batch that does not fit is published as its deltas if the wider ring has places
- * for them, and as a mark if not; one that fails in the end has overwritten nothing published. */
+ * for them, and as a RELIST if not; one that fails in the end has overwritten nothing published. */
 static void test_large_batch_beside_the_window(void)
 {
     uint64_t listed = 0, marked = 0;
@@ -459,7 +459,7 @@ int main(void)
     random_state = test_random_state(4);
     test_window_by_count();
     test_window_by_bytes();
-    test_large_batch_is_one_mark();
+    test_large_batch_is_one_relist();
     test_every_delta_in_order_while_the_ring_wraps();
     test_wider_ring_keeps_the_window();
     test_large_batch_beside_the_window();

@@ -26,7 +26,7 @@ static struct change remembered[REMEMBERED], batch[WIDEST + 2];
 static struct shmc_pinned old[OLD]; /* roots still held; generation 0: none */
 static bool there[RESOURCES][KEYS], before[RESOURCES][KEYS];
 static uint32_t resources;
-static uint64_t random_state, number, widened, marked, failed, taken_over, lapped;
+static uint64_t random_state, number, widened, overflowed, failed, taken_over, lapped;
 
 static uint64_t dice(uint64_t sides)
 {
@@ -123,10 +123,10 @@ static void fail(const struct shmc_pinned *at)
         take_over(at);
 }
 
-/* The batch's deltas: its changes, or a mark for each resource. Returns their end. */
-static uint64_t remember(uint64_t head, uint64_t size, bool marks)
+/* The batch's deltas: its changes, or a RELIST for each resource. Returns their end. */
+static uint64_t remember(uint64_t head, uint64_t size, bool relisted)
 {
-    if (!marks) {
+    if (!relisted) {
         memcpy(&remembered[head], batch, (size_t)size * sizeof batch[0]);
         return head + size;
     }
@@ -145,11 +145,11 @@ static void publish(const struct shmc_pinned *at, uint64_t size)
     const uint64_t relists = core_stats(&core).relists;
 
     CHECK_EQUAL(SHMC_OK, shmc_commit(core.writer, dice(2) == 0 ? 0 : test_now_ns()));
-    const bool marks = core_stats(&core).relists != relists;
+    const bool relisted = core_stats(&core).relists != relists;
     const struct shmc_pinned after = pin();
-    CHECK_EQUAL(remember(at->head, size, marks), after.head);
+    CHECK_EQUAL(remember(at->head, size, relisted), after.head);
     widened += after.slots > at->slots;
-    marked += marks;
+    overflowed += relisted;
     check_window(&after, true);
     check_window(at, false);
     core_check(&core);
@@ -221,7 +221,7 @@ static void test_a_ring(void)
 }
 
 /* RING1: a batch that declares more resources than the narrow window holds has room for their
- * marks, wherever head is. */
+ * RELISTs, wherever head is. */
 static void test_many_resources_at_once(void)
 {
     for (uint64_t puts = 0; puts <= 40; puts++) {
@@ -264,10 +264,10 @@ int main(void)
     uint64_t rings = 0;
     for (; rings < 10 || test_now_ns() < stop; rings++)
         test_a_ring();
-    printf("%" PRIu64 " rings, widened %" PRIu64 " times, %" PRIu64 " batches became marks, %" PRIu64
+    printf("%" PRIu64 " rings, widened %" PRIu64 " times, %" PRIu64 " batches became RELISTs, %" PRIu64
            " were undone, %" PRIu64
            " takeovers, %" PRIu64 " deltas were gone\n",
-           rings, widened, marked, failed, taken_over, lapped);
-    CHECK(widened > 0 && marked > 0 && failed > 0 && taken_over > 0 && lapped > 0);
+           rings, widened, overflowed, failed, taken_over, lapped);
+    CHECK(widened > 0 && overflowed > 0 && failed > 0 && taken_over > 0 && lapped > 0);
     return 0;
 }

@@ -133,7 +133,7 @@ def test_a_ring_that_does_not_lead_on_is_not_followed(writer: shmcache.Writer, f
     assert received(feed) == [(ADD, "prod/b")]
     assert feed.lapses == 1
     many = [pod(f"{number:04}", number) for number in range(2000)]
-    writer.replace("pods", many)  # more than the ring has: a RELIST mark
+    writer.replace("pods", many)  # more than the ring has: a RELIST delta
     assert follow(feed) is None
     assert len(received(feed)) == 2 + 2000
     assert feed.lapses == 2

@@ -65,7 +65,7 @@ def test_a_list_of_another_version_breaks_the_row_without_a_difference(
         assert cache.reader.root().record(0)["listed"] == "9"
 
 
-def test_a_mark_breaks_the_row(writer: shmcache.Writer) -> None:
+def test_a_relist_breaks_the_row(writer: shmcache.Writer) -> None:
     with shmcache.attach(writer.name) as cache:
         writer.apply("pods", [pod(number, number + 1) for number in range(SLOTS)])
         assert place(cache) == (1, 1)

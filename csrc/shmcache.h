@@ -495,14 +495,15 @@ void shmc_queue_sweep(struct shmc_queue *queue, uint64_t now_ns);
  * resource was added. */
 enum shmc_status shmc_queue_feed_begin(struct shmc_queue *queue);
 void shmc_queue_feed_end(struct shmc_queue *queue);
-struct shmc_queue_place {
+/* How far the feeders came in a resource. */
+struct shmc_queue_fed {
     uint64_t instance, position, rebuilds;
     int whole;
 };
 enum shmc_status shmc_queue_cursor(const struct shmc_queue *queue, const char *resource,
-                                   size_t length, struct shmc_queue_place *place);
+                                   size_t length, struct shmc_queue_fed *fed);
 enum shmc_status shmc_queue_store_cursor(struct shmc_queue *queue, const char *resource,
-                                         size_t length, const struct shmc_queue_place *place);
+                                         size_t length, const struct shmc_queue_fed *fed);
 
 struct shmc_queue_stats {
     uint64_t depth, delayed, in_progress, failing, known, slots, limit, workers;

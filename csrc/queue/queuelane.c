@@ -1,15 +1,15 @@
 /*
  * queuelane.c - tickets: in which order keys are handed out.
  *
- * A lane for each priority, and in each lane an endless row of numbered places, of which a ring
+ * A lane for each priority, and in each lane an endless row of numbered tickets, of which a ring
  * holds the last ones. A worker that adds a key takes the next number at the tail and writes the
  * slot there; one that wants a key takes the next number at the head and reads. A taker that comes
- * before the writer closes the place, and the writer goes on to the next: neither waits for the other,
- * and a place whose writer died holds up nobody.
+ * before the writer closes the ticket, and the writer goes on to the next: neither waits for the
+ * other, and a ticket whose writer died holds up nobody.
  *
  * Invariants
- *   LANE1  a place {round, slot} belongs to number n of its ring if its round is n / size + 1; slot 0
- *       means that it was closed. A place's round only rises.
+ *   LANE1  a ticket {round, slot} belongs to number n of its ring if its round is n / size + 1; slot
+ *       0 means that it was closed. The round of a word of the ring only rises.
  *   LANE2  each number is given to one writer and one taker.
  *   LANE3  a ticket says that a key may be queued, nothing more (QUEUE1). One that is lost (its taker
  *       died) is written again by a scan: the slot's ticket word says where the last one was, and
@@ -17,7 +17,7 @@
  *   LANE4  a lane has one priority from its first use on. With more than eight priorities in use the
  *       nearest lane serves.
  *
- * A ring has fewer places than the queue has slots. Keys that find it full are spilled: their words
+ * A ring has fewer tickets than the queue has slots. Keys that find it full are spilled: their words
  * say that they are queued, and a worker that finds the ring half empty writes tickets for them.
  * As long as the ring suffices, keys are handed out in the order in which they came; spilled ones
  * in the order of their slots.
@@ -33,13 +33,13 @@
  *   SPILL5 a taker that leaves a lane for a lower one has found its ring empty, and has refilled it
  *          since if the lane's bit was lit: a spilled key waits for no key of a lower priority.
  *
- * Progress: lock-free; a closed place means that somebody else took one.
+ * Progress: lock-free; a closed ticket means that somebody else took one.
  */
 #include "queue/queue.h"
 
 #define SLOT_BITS 24u
 #define SLOT_MASK ((UINT64_C(1) << SLOT_BITS) - 1)
-#define PATIENCE 32u /* loads until a place that is being written is closed */
+#define PATIENCE 32u /* loads until a ticket that is being written is closed */
 #define PRIORITY_BIAS (INT64_C(1) << 32)
 #define PRIORITY_LIMIT INT32_MAX
 
@@ -48,7 +48,7 @@ static struct shmc_queue_lane *lane_at(const struct shmc_queue *queue, unsigned 
     return &queue->header->lanes[lane];
 }
 
-static shmc_atomic *place_of(const struct shmc_queue *queue, unsigned lane, uint64_t number)
+static shmc_atomic *ticket_at(const struct shmc_queue *queue, unsigned lane, uint64_t number)
 {
     return &queue->rings[lane * queue->ring_count + (number & (queue->ring_count - 1))];
 }
@@ -187,11 +187,11 @@ static bool write_ticket(struct shmc_queue *queue, uint64_t slot, unsigned lane)
             break;
         const uint64_t number = shmc_fetch_add(&at->tail, 1); /* LANE2 */
         const uint64_t ticket = round_of(queue, number) | (slot + 1);
-        shmc_atomic *place = place_of(queue, lane, number);
-        const uint64_t before = shmc_load_racy(place);
+        shmc_atomic *where = ticket_at(queue, lane, number);
+        const uint64_t before = shmc_load_racy(where);
         if (before >> SLOT_BITS >= ticket >> SLOT_BITS) /* closed, or we slept for a round */
             continue;
-        if (!shmc_cas(place, before, ticket))
+        if (!shmc_cas(where, before, ticket))
             continue;
         shmc_store_racy(&queue->slots[slot].ticket, number << 3 | lane);
         return true;
@@ -252,12 +252,12 @@ void shmc_lanes_refill(struct shmc_queue *queue)
 /* The slot of ticket `number`, which is ours to take; SLOT_COUNT or more if it has no slot. */
 static uint64_t read_ticket(struct shmc_queue *queue, unsigned lane, uint64_t number)
 {
-    shmc_atomic *place = place_of(queue, lane, number);
+    shmc_atomic *where = ticket_at(queue, lane, number);
     const uint64_t round = round_of(queue, number) >> SLOT_BITS;
     unsigned patience = PATIENCE;
 
     for (;;) {
-        const uint64_t found = shmc_load_acquire(place);
+        const uint64_t found = shmc_load_acquire(where);
         if (found >> SLOT_BITS == round)
             return (found & SLOT_MASK) - 1;
         if (found >> SLOT_BITS > round) { /* we slept for a round: the ticket is lost */
@@ -266,7 +266,7 @@ static uint64_t read_ticket(struct shmc_queue *queue, unsigned lane, uint64_t nu
         }
         if (patience-- > 0)
             continue;
-        if (shmc_cas(place, found, round << SLOT_BITS))
+        if (shmc_cas(where, found, round << SLOT_BITS))
             return SHMC_QUEUE_MAX_SLOTS;
         patience = 0;
     }
@@ -306,7 +306,7 @@ bool shmc_ticket_there(const struct shmc_queue *queue, uint64_t slot)
         return false;
     return shmc_load_acquire(&lane_at(queue, lane)->head) <= number &&
            number < shmc_load_acquire(&lane_at(queue, lane)->tail) &&
-           shmc_load_acquire(place_of(queue, lane, number)) ==
+           shmc_load_acquire(ticket_at(queue, lane, number)) ==
                (round_of(queue, number) | (slot + 1));
 }
 

@@ -172,8 +172,8 @@ static enum shmc_status read_geometry(const struct shmc_segment *file, struct ge
     return measure(&shape, geometry) && geometry->end <= file->file_size ? SHMC_OK : SHMC_CORRUPT;
 }
 
-static void place(struct shmc_queue *queue, const struct shmc_segment *file,
-                  const struct geometry *geometry)
+static void lay_out(struct shmc_queue *queue, const struct shmc_segment *file,
+                    const struct geometry *geometry)
 {
     uint8_t *base = file->base;
 
@@ -281,7 +281,7 @@ static enum shmc_status open_guarded(const struct shmc_segment *file, int seat_f
     if (status != SHMC_OK)
         return status;
     memset(queue, 0, sizeof *queue);
-    place(queue, file, &geometry);
+    lay_out(queue, file, &geometry);
     queue->seat_fd = seat_fd;
     queue->lock_fd = lock_fd;
     queue->file = *file;
@@ -413,7 +413,7 @@ static uint64_t name_of(const char *resource, size_t length)
 }
 
 enum shmc_status shmc_queue_cursor(const struct shmc_queue *queue, const char *resource,
-                                   size_t length, struct shmc_queue_place *to)
+                                   size_t length, struct shmc_queue_fed *to)
 {
     const struct shmc_queue_cursor *cursor =
         find_cursor(queue, name_of(resource, length), false);
@@ -429,7 +429,7 @@ enum shmc_status shmc_queue_cursor(const struct shmc_queue *queue, const char *r
 }
 
 enum shmc_status shmc_queue_store_cursor(struct shmc_queue *queue, const char *resource,
-                                         size_t length, const struct shmc_queue_place *place_)
+                                         size_t length, const struct shmc_queue_fed *fed)
 {
     if (shmc_queue_forked(queue))
         return SHMC_FORKED;
@@ -438,12 +438,12 @@ enum shmc_status shmc_queue_store_cursor(struct shmc_queue *queue, const char *r
     struct shmc_queue_cursor *cursor = find_cursor(queue, name_of(resource, length), true);
     if (cursor == NULL)
         return SHMC_LIMIT;
-    if (shmc_load_racy(&cursor->instance) != place_->instance || !place_->whole) {
+    if (shmc_load_racy(&cursor->instance) != fed->instance || !fed->whole) {
         shmc_store_release(&cursor->rebuilds, 0); /* a feeder that dies here leaves it to its successor */
-        shmc_store_release(&cursor->instance, place_->instance);
+        shmc_store_release(&cursor->instance, fed->instance);
     }
-    shmc_store_release(&cursor->position, place_->position); /* QSEAT3, QSEAT4 */
-    shmc_store_release(&cursor->rebuilds, place_->whole ? place_->rebuilds + 1 : 0);
+    shmc_store_release(&cursor->position, fed->position); /* QSEAT3, QSEAT4 */
+    shmc_store_release(&cursor->rebuilds, fed->whole ? fed->rebuilds + 1 : 0);
     return SHMC_OK;
 }
 

@@ -356,17 +356,17 @@ class WorkQueue:
 
     def fed(self, resource: str) -> Fed:
         """How far the feeders came in a resource."""
-        name, place = resource.encode(), ffi.new("struct shmc_queue_place *")
+        name, found = resource.encode(), ffi.new("struct shmc_queue_fed *")
         with self._use() as handle:
-            lib.shmc_queue_cursor(handle, name, len(name), place)
-        return int(place.instance), int(place.position), int(place.rebuilds), bool(place.whole)
+            lib.shmc_queue_cursor(handle, name, len(name), found)
+        return int(found.instance), int(found.position), int(found.rebuilds), bool(found.whole)
 
     def store_fed(self, resource: str, fed: Fed) -> None:
         """The keys of all deltas before this position were added. FencedError: others feed now."""
         name = resource.encode()
-        place = ffi.new("struct shmc_queue_place *", fed)
+        stored = ffi.new("struct shmc_queue_fed *", fed)
         with self._use() as handle:
-            status = lib.shmc_queue_store_cursor(handle, name, len(name), place)
+            status = lib.shmc_queue_store_cursor(handle, name, len(name), stored)
         check(status, f"feeding queue {self.name!r}")
 
     def add_known(self, priority: int = 0) -> None:

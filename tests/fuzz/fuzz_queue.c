@@ -145,13 +145,13 @@ static void cut(const uint8_t *step)
 static void look(struct worker *worker)
 {
     struct shmc_queue_stats stats;
-    struct shmc_queue_place place = {.instance = 5, .position = 6, .whole = 1};
+    struct shmc_queue_fed fed = {.instance = 5, .position = 6, .whole = 1};
 
     shmc_queue_stats(worker->queue, &stats);
     (void)shmc_queue_length(worker->queue);
     if (shmc_queue_feed_begin(worker->queue) == SHMC_OK) {
-        (void)shmc_queue_cursor(worker->queue, "pods", 4, &place);
-        (void)shmc_queue_store_cursor(worker->queue, "pods", 4, &place);
+        (void)shmc_queue_cursor(worker->queue, "pods", 4, &fed);
+        (void)shmc_queue_store_cursor(worker->queue, "pods", 4, &fed);
         shmc_queue_feed_end(worker->queue);
     }
     (void)shmc_queue_add_known(worker->queue, 0);

@@ -84,7 +84,7 @@ static void test_tickets_are_hints(struct shmc_queue *a, struct shmc_queue *b)
     pool_check(a);
 }
 
-/* LANE2: a place that a taker closed is skipped by its writer. */
+/* LANE2: a ticket that a taker closed is skipped by its writer. */
 static void test_a_closed_place_holds_up_nobody(struct shmc_queue *a)
 {
     struct shmc_queue_lane *lane = &a->header->lanes[0];

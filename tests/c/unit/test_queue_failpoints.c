@@ -81,13 +81,13 @@ static void done(struct shmc_queue *queue, const struct shmc_taken *taken, enum 
     came_back(call);
 }
 
-static const struct shmc_queue_place old_place = {.instance = 61, .position = 62, .whole = 1},
-                                     new_place = {.instance = 71, .position = 72, .whole = 1};
+static const struct shmc_queue_fed old_fed = {.instance = 61, .position = 62, .whole = 1},
+                                   new_fed = {.instance = 71, .position = 72, .whole = 1};
 
-static void feed(struct shmc_queue *queue, const struct shmc_queue_place *place)
+static void feed(struct shmc_queue *queue, const struct shmc_queue_fed *fed)
 {
     CHECK_EQUAL(SHMC_OK, shmc_queue_feed_begin(queue));
-    CHECK_EQUAL(SHMC_OK, shmc_queue_store_cursor(queue, "pods", 4, place));
+    CHECK_EQUAL(SHMC_OK, shmc_queue_store_cursor(queue, "pods", 4, fed));
 }
 
 static void work(void)
@@ -113,7 +113,7 @@ static void work(void)
     CHECK_EQUAL(SHMC_OK, shmc_queue_add_limited(queue, (const uint8_t *)"new", 3, 0));
     came_back(LIMITED);
     done(queue, &taken, DONE_NEW);
-    feed(queue, &new_place);
+    feed(queue, &new_fed);
     came_back(CURSOR);
     shmc_queue_feed_end(queue);
     pool_leave(queue);
@@ -200,20 +200,20 @@ static void drain(struct shmc_queue *queue, unsigned counts[NAMES])
     }
 }
 
-static bool same_place(const struct shmc_queue_place *a, const struct shmc_queue_place *b)
+static bool same_fed(const struct shmc_queue_fed *a, const struct shmc_queue_fed *b)
 {
     return a->instance == b->instance && a->position == b->position;
 }
 
 static void check_cursor(const struct shmc_queue *queue, uint64_t calls)
 {
-    struct shmc_queue_place place;
+    struct shmc_queue_fed fed;
 
-    CHECK_EQUAL(SHMC_OK, shmc_queue_cursor(queue, "pods", 4, &place));
+    CHECK_EQUAL(SHMC_OK, shmc_queue_cursor(queue, "pods", 4, &fed));
     if (calls == CURSOR) /* not complete: the next feeder adds everything again */
-        CHECK(!place.whole || same_place(&place, &old_place) || same_place(&place, &new_place));
+        CHECK(!fed.whole || same_fed(&fed, &old_fed) || same_fed(&fed, &new_fed));
     else
-        CHECK(place.whole && same_place(&place, calls > CURSOR ? &new_place : &old_place));
+        CHECK(fed.whole && same_fed(&fed, calls > CURSOR ? &new_fed : &old_fed));
 }
 
 /* No slot died with the worker: each can be used by another key, and as many as before have
@@ -271,7 +271,7 @@ static void prepare(struct shmc_queue *queue)
     CHECK_EQUAL(SHMC_OK, pool_add(queue, "first", 0));
     CHECK_EQUAL(SHMC_OK, pool_add(queue, "second", 0));
     CHECK_EQUAL(SHMC_OK, shmc_queue_add_after(queue, (const uint8_t *)"due", 3, 0, 1));
-    feed(queue, &old_place);
+    feed(queue, &old_fed);
     shmc_queue_feed_end(queue);
 }
 

@@ -71,20 +71,20 @@ static void hand_in(struct shmc_queue *queue, uint64_t slot, unsigned lane, uint
     SHMC_UNLESS(NO_QUEUE_POST, shmc_queue_post(queue));
 }
 
-enum shmc_status shmc_key_dirty(struct shmc_queue *queue, struct shmc_place place, unsigned lane,
+enum shmc_status shmc_key_dirty(struct shmc_queue *queue, struct shmc_keyref ref, unsigned lane,
                                 uint64_t now_ns)
 {
-    return shmc_key_fired(queue, place, lane, now_ns, 0);
+    return shmc_key_fired(queue, ref, lane, now_ns, 0);
 }
 
-enum shmc_status shmc_key_fired(struct shmc_queue *queue, struct shmc_place place, unsigned lane,
+enum shmc_status shmc_key_fired(struct shmc_queue *queue, struct shmc_keyref ref, unsigned lane,
                                 uint64_t now_ns, uint64_t firing)
 {
-    struct shmc_queue_slot *slot = shmc_slot_of(queue, place);
+    struct shmc_queue_slot *slot = shmc_slot_of(queue, ref);
 
     for (;;) {
         const uint64_t word = shmc_load_acquire(&slot->word);
-        if (!shmc_same_life(queue, place, word)) /* QUEUE6 */
+        if (!shmc_same_life(queue, ref, word)) /* QUEUE6 */
             return SHMC_NOT_FOUND;
         const unsigned state = KEY_STATE(word);
         const bool held = (state & KEY_HELD) != 0;
@@ -102,7 +102,7 @@ enum shmc_status shmc_key_fired(struct shmc_queue *queue, struct shmc_place plac
             SHMC_UNLESS(NO_DELAY_END, (void)shmc_cas(&slot->delay, firing, 0)); /* DUE2 */
         if ((state & KEY_DIRTY) != 0) { /* raised: what is queued gets a ticket there, too */
             if (!held) { /* a worker that was rung may have looked between exchange and ticket */
-                (void)shmc_ticket_write(queue, place.slot, lane);
+                (void)shmc_ticket_write(queue, ref.slot, lane);
                 shmc_fence_full(); /* QUEUE10 */
                 shmc_queue_post(queue);
             }
@@ -111,7 +111,7 @@ enum shmc_status shmc_key_fired(struct shmc_queue *queue, struct shmc_place plac
         }
         shmc_queue_count(queue, COUNT_ADDS, 1);
         if (!held)
-            hand_in(queue, place.slot, lane, now_ns);
+            hand_in(queue, ref.slot, lane, now_ns);
         return SHMC_OK;
     }
 }
@@ -120,7 +120,7 @@ enum shmc_status shmc_queue_add(struct shmc_queue *queue, const uint8_t *key, si
                                 int64_t priority)
 {
     unsigned lane = 0;
-    struct shmc_place place;
+    struct shmc_keyref ref;
     bool made = false;
 
     if (shmc_queue_forked(queue))
@@ -137,12 +137,12 @@ enum shmc_status shmc_queue_add(struct shmc_queue *queue, const uint8_t *key, si
     const uint64_t now_ns = shmc_monotonic_ns();
     SHMC_UNLESS(NO_ADD_FENCE, shmc_fence_full()); /* QUEUE9 */
     do {
-        status = shmc_key_make(queue, key, length, hash, KEY_DIRTY, lane, &place, &made);
+        status = shmc_key_make(queue, key, length, hash, KEY_DIRTY, lane, &ref, &made);
         if (status == SHMC_OK && made) {
             shmc_queue_count(queue, COUNT_ADDS, 1);
-            hand_in(queue, place.slot, lane, now_ns);
+            hand_in(queue, ref.slot, lane, now_ns);
         } else if (status == SHMC_OK) {
-            status = shmc_key_dirty(queue, place, lane, now_ns);
+            status = shmc_key_dirty(queue, ref, lane, now_ns);
         }
     } while (status == SHMC_NOT_FOUND);
     if (status == SHMC_FULL)
@@ -166,8 +166,8 @@ enum shmc_status shmc_queue_add_known(struct shmc_queue *queue, int64_t priority
     shmc_fence_full(); /* QUEUE9 */
     for (uint64_t slot = shmc_slot_from(queue, 0, end); slot < end;
          slot = shmc_slot_from(queue, slot + 1, end)) {
-        const struct shmc_place place = {slot, shmc_load_acquire(&queue->slots[slot].life)};
-        (void)shmc_key_dirty(queue, place, lane, now_ns); /* NOT_FOUND: no key's, or another's */
+        const struct shmc_keyref ref = {slot, shmc_load_acquire(&queue->slots[slot].life)};
+        (void)shmc_key_dirty(queue, ref, lane, now_ns); /* NOT_FOUND: no key's, or another's */
     }
     return SHMC_OK;
 }

@@ -180,31 +180,31 @@ static inline void shmc_queue_count(const struct shmc_queue *queue, enum shmc_qu
 }
 
 /* A key as it was found: what may be done to it ends when life changes. */
-struct shmc_place {
+struct shmc_keyref {
     uint64_t slot, life;
 };
 
 static inline struct shmc_queue_slot *shmc_slot_of(const struct shmc_queue *queue,
-                                                   struct shmc_place place)
+                                                   struct shmc_keyref ref)
 {
-    return &queue->slots[place.slot];
+    return &queue->slots[ref.slot];
 }
 
 /* Whether a key's slot is still its own, asked after its word was loaded (QUEUE6). */
-static inline bool shmc_same_life(const struct shmc_queue *queue, struct shmc_place place,
+static inline bool shmc_same_life(const struct shmc_queue *queue, struct shmc_keyref ref,
                                   uint64_t word)
 {
     return (word & KEY_KNOWN) != 0 &&
-           shmc_load_acquire(&shmc_slot_of(queue, place)->life) == place.life;
+           shmc_load_acquire(&shmc_slot_of(queue, ref)->life) == ref.life;
 }
 
 /* ---- queue.c --------------------------------------------------------------------------------- */
 
 /* The key is to be worked on. NOT_FOUND: the slot is another key's by now. */
-enum shmc_status shmc_key_dirty(struct shmc_queue *queue, struct shmc_place place, unsigned lane,
+enum shmc_status shmc_key_dirty(struct shmc_queue *queue, struct shmc_keyref ref, unsigned lane,
                                 uint64_t now_ns);
 /* The same for a delay that fires, which is over before anybody is given the key. */
-enum shmc_status shmc_key_fired(struct shmc_queue *queue, struct shmc_place place, unsigned lane,
+enum shmc_status shmc_key_fired(struct shmc_queue *queue, struct shmc_keyref ref, unsigned lane,
                                 uint64_t now_ns, uint64_t firing);
 /* From held by `word`'s owner to queued. False: the word has changed. */
 bool shmc_key_expired(const struct shmc_queue *queue, uint64_t slot, uint64_t word,
@@ -216,12 +216,12 @@ bool shmc_key_give_back(struct shmc_queue *queue, uint64_t slot, uint64_t word, 
 uint64_t shmc_queue_hash(const struct shmc_queue *queue, const uint8_t *key, size_t length);
 /* OK or NOT_FOUND. */
 enum shmc_status shmc_key_find(const struct shmc_queue *queue, const uint8_t *key, size_t length,
-                               uint64_t hash, struct shmc_place *place);
+                               uint64_t hash, struct shmc_keyref *ref);
 /* As find; a missing key becomes known, in the given state (in addition to KNOWN). *made reports
  * whether it did. FULL, NO_SPACE, SYSTEM. */
 enum shmc_status shmc_key_make(struct shmc_queue *queue, const uint8_t *key, size_t length,
                                uint64_t hash, unsigned state, unsigned lane,
-                               struct shmc_place *place, bool *made);
+                               struct shmc_keyref *ref, bool *made);
 /* The key's bytes: at most KEY_MAX of them, into `to`. */
 size_t shmc_key_copy(const struct shmc_queue *queue, uint64_t slot, uint8_t *to);
 /* Out of the index and free: a slot whose word is DEAD and ours. */
@@ -229,7 +229,7 @@ void shmc_slot_free(struct shmc_queue *queue, uint64_t slot, uint64_t word);
 /* Finds again what spoilt memory lost of a KNOWN slot: whether it is a key that is found. */
 bool shmc_key_reindex(struct shmc_queue *queue, uint64_t slot);
 void shmc_index_clean(struct shmc_queue *queue);
-bool shmc_key_delayed(const struct shmc_queue *queue, struct shmc_place place);
+bool shmc_key_delayed(const struct shmc_queue *queue, struct shmc_keyref ref);
 /* Whether nobody needs a slot: it is free, or its key is idle. */
 bool shmc_slot_idle(const struct shmc_queue *queue, uint64_t slot);
 /* The slot of nobody, or of an idle key, is claimed: it is ours. */

@@ -72,13 +72,13 @@ static void note_due(struct shmc_queue *queue, uint64_t slot, uint64_t at_ns)
 /* ---- setting ----------------------------------------------------------------------------------- */
 
 /* DUE3. NOT_FOUND: the life has ended. */
-static enum shmc_status confirm(struct shmc_queue *queue, struct shmc_place place)
+static enum shmc_status confirm(struct shmc_queue *queue, struct shmc_keyref ref)
 {
-    struct shmc_queue_slot *slot = shmc_slot_of(queue, place);
+    struct shmc_queue_slot *slot = shmc_slot_of(queue, ref);
 
     for (;;) {
         const uint64_t word = shmc_load_acquire(&slot->word);
-        if (!shmc_same_life(queue, place, word))
+        if (!shmc_same_life(queue, ref, word))
             return SHMC_NOT_FOUND;
         if (KEY_STATE(word) != KEY_KNOWN)
             return SHMC_OK; /* it is retired only after another step, which looks again */
@@ -100,51 +100,51 @@ static uint64_t merged(const struct shmc_queue *queue, uint64_t delay, uint64_t 
            (((delay & DUE_TURN) + (UINT64_C(1) << TURN_BIT)) & DUE_TURN);
 }
 
-static enum shmc_status set_delay(struct shmc_queue *queue, struct shmc_place place,
+static enum shmc_status set_delay(struct shmc_queue *queue, struct shmc_keyref ref,
                                   uint64_t at_ns, unsigned lane, uint64_t now_ns)
 {
-    struct shmc_queue_slot *slot = shmc_slot_of(queue, place);
+    struct shmc_queue_slot *slot = shmc_slot_of(queue, ref);
     uint64_t next;
 
     for (;;) {
         const uint64_t word = shmc_load_acquire(&slot->word);
         const uint64_t delay = shmc_load_acquire(&slot->delay);
-        if (!shmc_same_life(queue, place, word))
+        if (!shmc_same_life(queue, ref, word))
             return SHMC_NOT_FOUND;
         if (SHMC_KEEP_NO_ONE_TICKET && (word & KEY_DIRTY) != 0)
             return SHMC_OK; /* it is handed out after this, and before its time */
-        const bool set = delay != 0 && (delay & DUE_LIFE) == (place.life & DUE_LIFE); /* DUE1 */
+        const bool set = delay != 0 && (delay & DUE_LIFE) == (ref.life & DUE_LIFE); /* DUE1 */
         if (set && (delay & DUE_FIRING) != 0) { /* DUE2 */
             const enum shmc_status status =
-                shmc_key_dirty(queue, place, DUE_LANE(delay), now_ns);
+                shmc_key_dirty(queue, ref, DUE_LANE(delay), now_ns);
             (void)shmc_cas(&slot->delay, delay, 0);
             return status;
         }
-        next = set ? merged(queue, delay, at_ns, lane, place.life)
-                   : make_delay(at_ns, lane, place.life) | ((KEY_VERSION(word) << TURN_BIT) & DUE_TURN);
+        next = set ? merged(queue, delay, at_ns, lane, ref.life)
+                   : make_delay(at_ns, lane, ref.life) | ((KEY_VERSION(word) << TURN_BIT) & DUE_TURN);
         if (shmc_cas(&slot->delay, delay, next))
             break;
     }
-    const enum shmc_status status = confirm(queue, place);
+    const enum shmc_status status = confirm(queue, ref);
     if (status == SHMC_OK)
-        note_due(queue, place.slot, due_ns(next));
+        note_due(queue, ref.slot, due_ns(next));
     return status;
 }
 
 /* One more failure in this life; how many there were before. */
-static enum shmc_status count_requeue(struct shmc_queue *queue, struct shmc_place place,
+static enum shmc_status count_requeue(struct shmc_queue *queue, struct shmc_keyref ref,
                                       uint64_t *before)
 {
-    shmc_atomic *word = &shmc_slot_of(queue, place)->requeues;
+    shmc_atomic *word = &shmc_slot_of(queue, ref)->requeues;
 
     for (;;) {
         const uint64_t found = shmc_load_acquire(word);
-        const bool ours = (uint32_t)found == (uint32_t)place.life;
+        const bool ours = (uint32_t)found == (uint32_t)ref.life;
         const uint64_t count = ours ? found >> 32 : 0;
-        if (!ours && shmc_load_acquire(&shmc_slot_of(queue, place)->life) != place.life)
+        if (!ours && shmc_load_acquire(&shmc_slot_of(queue, ref)->life) != ref.life)
             return SHMC_NOT_FOUND;
         const uint64_t more = count < UINT32_MAX ? count + 1 : count;
-        if (shmc_cas(word, found, more << 32 | (uint32_t)place.life)) {
+        if (shmc_cas(word, found, more << 32 | (uint32_t)ref.life)) {
             *before = count;
             return SHMC_OK;
         }
@@ -177,11 +177,11 @@ static uint64_t bucket_wait(struct shmc_queue *queue, uint64_t now_ns)
 
 /* A key that is to be known, whatever its state is. */
 static enum shmc_status known(struct shmc_queue *queue, const uint8_t *key, size_t length,
-                              struct shmc_place *place)
+                              struct shmc_keyref *ref)
 {
     bool made;
 
-    return shmc_key_make(queue, key, length, shmc_queue_hash(queue, key, length), 0, 0, place,
+    return shmc_key_make(queue, key, length, shmc_queue_hash(queue, key, length), 0, 0, ref,
                          &made);
 }
 
@@ -189,7 +189,7 @@ static enum shmc_status add_later(struct shmc_queue *queue, const uint8_t *key, 
                                   int64_t priority, uint64_t delay_ns, bool limited)
 {
     const uint64_t now_ns = shmc_monotonic_ns();
-    struct shmc_place place;
+    struct shmc_keyref ref;
     unsigned lane = 0;
     uint64_t failures = 0;
 
@@ -206,15 +206,15 @@ static enum shmc_status add_later(struct shmc_queue *queue, const uint8_t *key, 
     const uint64_t token = limited ? bucket_wait(queue, now_ns) : 0;
     shmc_fence_full(); /* QUEUE9 */
     do {
-        status = known(queue, key, length, &place);
+        status = known(queue, key, length, &ref);
         if (status == SHMC_OK && limited) {
-            status = count_requeue(queue, place, &failures);
+            status = count_requeue(queue, ref, &failures);
             delay_ns = exponential(queue, failures);
             if (token > delay_ns)
                 delay_ns = token;
         }
         if (status == SHMC_OK)
-            status = set_delay(queue, place, now_ns + delay_ns, lane, now_ns);
+            status = set_delay(queue, ref, now_ns + delay_ns, lane, now_ns);
     } while (status == SHMC_NOT_FOUND);
     if (status == SHMC_OK)
         shmc_queue_count(queue, COUNT_RETRIES, 1);
@@ -240,24 +240,24 @@ enum shmc_status shmc_queue_add_limited(struct shmc_queue *queue, const uint8_t 
 enum shmc_status shmc_queue_requeues(struct shmc_queue *queue, const uint8_t *key, size_t length,
                                      int forget, uint64_t *requeues)
 {
-    struct shmc_place place;
+    struct shmc_keyref ref;
 
     *requeues = 0;
     if (shmc_queue_forked(queue))
         return SHMC_FORKED;
     if (length == 0 || length > SHMC_QUEUE_KEY_MAX)
         return SHMC_LIMIT;
-    if (shmc_key_find(queue, key, length, shmc_queue_hash(queue, key, length), &place) != SHMC_OK)
+    if (shmc_key_find(queue, key, length, shmc_queue_hash(queue, key, length), &ref) != SHMC_OK)
         return SHMC_OK;
-    shmc_atomic *word = &shmc_slot_of(queue, place)->requeues;
+    shmc_atomic *word = &shmc_slot_of(queue, ref)->requeues;
     for (;;) {
         const uint64_t found = shmc_load_acquire(word);
-        if ((uint32_t)found != (uint32_t)place.life)
+        if ((uint32_t)found != (uint32_t)ref.life)
             return SHMC_OK; /* none, or of another key by now */
         *requeues = found >> 32;
         if (!forget || *requeues == 0)
             return SHMC_OK;
-        if (shmc_cas(word, found, (uint32_t)place.life)) {
+        if (shmc_cas(word, found, (uint32_t)ref.life)) {
             shmc_queue_room(queue);
             return SHMC_OK;
         }
@@ -267,26 +267,26 @@ enum shmc_status shmc_queue_requeues(struct shmc_queue *queue, const uint8_t *ke
 /* ---- firing ------------------------------------------------------------------------------------ */
 
 /* DUE2 */
-static void fire(struct shmc_queue *queue, struct shmc_place place, uint64_t delay,
+static void fire(struct shmc_queue *queue, struct shmc_keyref ref, uint64_t delay,
                  uint64_t now_ns)
 {
-    shmc_atomic *word = &shmc_slot_of(queue, place)->delay;
+    shmc_atomic *word = &shmc_slot_of(queue, ref)->delay;
     const uint64_t firing = delay | DUE_FIRING;
 
     if ((delay & DUE_FIRING) == 0 && !shmc_cas(word, delay, firing))
         return; /* earlier, higher, or somebody else fires it */
-    (void)shmc_key_fired(queue, place, DUE_LANE(delay), now_ns, firing); /* NOT_FOUND: no key's */
+    (void)shmc_key_fired(queue, ref, DUE_LANE(delay), now_ns, firing); /* NOT_FOUND: no key's */
     (void)shmc_cas(word, firing, 0);
 }
 
 /* A slot's delay: false if it has none. */
-static bool load_delay(const struct shmc_queue *queue, uint64_t slot, struct shmc_place *place,
+static bool load_delay(const struct shmc_queue *queue, uint64_t slot, struct shmc_keyref *ref,
                        uint64_t *delay)
 {
     *delay = shmc_load_acquire(&queue->slots[slot].delay);
-    place->slot = slot;
-    place->life = shmc_load_acquire(&queue->slots[slot].life);
-    return *delay != 0 && (*delay & DUE_LIFE) == (place->life & DUE_LIFE);
+    ref->slot = slot;
+    ref->life = shmc_load_acquire(&queue->slots[slot].life);
+    return *delay != 0 && (*delay & DUE_LIFE) == (ref->life & DUE_LIFE);
 }
 
 static void fire_step(struct shmc_queue *queue, uint64_t step, uint64_t now_ns)
@@ -294,14 +294,14 @@ static void fire_step(struct shmc_queue *queue, uint64_t step, uint64_t now_ns)
     const uint64_t first = step * SHMC_QUEUE_STEP;
     const uint64_t end = first + SHMC_QUEUE_STEP;
     uint64_t earliest = DUE_NEVER, delay;
-    struct shmc_place place;
+    struct shmc_keyref ref;
 
     (void)shmc_exchange(&queue->steps[step].due, DUE_NEVER); /* DUE5 */
     for (uint64_t slot = first; slot < end; slot++) {
-        if (!load_delay(queue, slot, &place, &delay) || (delay & DUE_FIRING) != 0)
+        if (!load_delay(queue, slot, &ref, &delay) || (delay & DUE_FIRING) != 0)
             continue;
         if (due_ns(delay) <= now_ns)
-            fire(queue, place, delay, now_ns);
+            fire(queue, ref, delay, now_ns);
         else if (due_ns(delay) < earliest)
             earliest = due_ns(delay);
     }
@@ -329,15 +329,15 @@ void shmc_due_fire(struct shmc_queue *queue, uint64_t now_ns)
 
 void shmc_due_check(struct shmc_queue *queue, uint64_t slot, uint64_t now_ns)
 {
-    struct shmc_place place;
+    struct shmc_keyref ref;
     uint64_t delay;
 
-    if (!load_delay(queue, slot, &place, &delay))
+    if (!load_delay(queue, slot, &ref, &delay))
         return;
     const uint64_t due = due_ns(delay);
     if ((delay & DUE_FIRING) != 0) {
         if (due + FIRING_MAX_NS < now_ns)
-            fire(queue, place, delay, now_ns); /* DUE2 */
+            fire(queue, ref, delay, now_ns); /* DUE2 */
     } else if (shmc_load_acquire(step_due(queue, slot)) > due ||
                shmc_load_acquire(&queue->header->next_due) > due) {
         note_due(queue, slot, due); /* DUE4 */

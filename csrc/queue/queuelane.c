@@ -90,14 +90,14 @@ static unsigned nearest(const struct shmc_queue *queue, uint64_t wanted)
 int64_t shmc_priority_of(const struct shmc_queue *queue, int64_t priority, const uint8_t *key,
                          size_t length)
 {
-    struct shmc_place place;
+    struct shmc_keyref ref;
 
     if (priority != SHMC_PRIORITY_KEPT)
         return priority;
     const uint64_t hash = shmc_queue_hash(queue, key, length);
-    if (shmc_key_find(queue, key, length, hash, &place) != SHMC_OK)
+    if (shmc_key_find(queue, key, length, hash, &ref) != SHMC_OK)
         return 0;
-    const uint64_t word = shmc_load_acquire(&shmc_slot_of(queue, place)->word);
+    const uint64_t word = shmc_load_acquire(&shmc_slot_of(queue, ref)->word);
     const uint64_t found = priority_of(queue, KEY_LANE(word));
     return (word & (KEY_HELD | KEY_DIRTY)) != 0 && found != 0 ? (int64_t)found - PRIORITY_BIAS : 0;
 }

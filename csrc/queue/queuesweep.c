@@ -197,15 +197,15 @@ static void survey_slot(const struct shmc_queue *queue, uint64_t slot, uint64_t 
 {
     const struct shmc_queue_slot *at = &queue->slots[slot];
     const uint64_t word = shmc_load_acquire(&at->word), since = shmc_load_racy(&at->since_ns);
-    const struct shmc_place place = {slot, shmc_load_acquire(&at->life)};
+    const struct shmc_keyref ref = {slot, shmc_load_acquire(&at->life)};
     const uint64_t requeues = shmc_load_racy(&at->requeues);
     const uint64_t age = now_ns > since ? now_ns - since : 0;
 
     if ((word & KEY_KNOWN) == 0)
         return;
     stats->known++;
-    stats->delayed += (word & KEY_DIRTY) == 0 && shmc_key_delayed(queue, place);
-    stats->failing += (uint32_t)requeues == (uint32_t)place.life && requeues >> 32 != 0;
+    stats->delayed += (word & KEY_DIRTY) == 0 && shmc_key_delayed(queue, ref);
+    stats->failing += (uint32_t)requeues == (uint32_t)ref.life && requeues >> 32 != 0;
     if (KEY_STATE(word) == KEY_QUEUED && age > stats->oldest_ns)
         stats->oldest_ns = age;
     if ((word & KEY_HELD) == 0)

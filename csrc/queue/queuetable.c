@@ -52,10 +52,10 @@ uint64_t shmc_queue_hash(const struct shmc_queue *queue, const uint8_t *key, siz
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-static uint64_t entry_of(struct shmc_place place, uint64_t hash)
+static uint64_t entry_of(struct shmc_keyref ref, uint64_t hash)
 {
-    return (place.slot + 1) << (ENTRY_LIFE_BITS + ENTRY_TAG_BITS) |
-           (place.life & LIFE_MASK) << ENTRY_TAG_BITS | (hash >> 40 & TAG_MASK);
+    return (ref.slot + 1) << (ENTRY_LIFE_BITS + ENTRY_TAG_BITS) |
+           (ref.life & LIFE_MASK) << ENTRY_TAG_BITS | (hash >> 40 & TAG_MASK);
 }
 
 static uint64_t entry_slot(uint64_t entry)
@@ -142,7 +142,7 @@ static bool same_key(const struct shmc_queue *queue, uint64_t slot, const uint8_
 
 /* Whether an entry leads to this key, in a slot whose word (as *word) is in one of the states. */
 static bool leads(const struct shmc_queue *queue, uint64_t entry, const uint8_t *key,
-                  size_t length, uint64_t *word, struct shmc_place *place)
+                  size_t length, uint64_t *word, struct shmc_keyref *ref)
 {
     const uint64_t slot = entry_slot(entry);
 
@@ -154,13 +154,13 @@ static bool leads(const struct shmc_queue *queue, uint64_t entry, const uint8_t 
         !same_key(queue, slot, key, length))
         return false;
     shmc_fence_acquire();
-    place->slot = slot;
-    place->life = life;
+    ref->slot = slot;
+    ref->life = life;
     return shmc_load_racy(&queue->slots[slot].life) == life;
 }
 
 static bool find_in(const struct shmc_queue *queue, const shmc_atomic *entries, const uint8_t *key,
-                    size_t length, uint64_t hash, struct shmc_place *place)
+                    size_t length, uint64_t hash, struct shmc_keyref *ref)
 {
     const uint64_t tag = hash >> 40 & TAG_MASK;
 
@@ -168,18 +168,18 @@ static bool find_in(const struct shmc_queue *queue, const shmc_atomic *entries, 
         const uint64_t entry = shmc_load_acquire(&entries[i]); /* QTABLE5 */
         uint64_t word;
         if (entry != 0 && (entry & TAG_MASK) == tag &&
-            leads(queue, entry, key, length, &word, place) && (word & KEY_KNOWN) != 0)
+            leads(queue, entry, key, length, &word, ref) && (word & KEY_KNOWN) != 0)
             return true;
     }
     return false;
 }
 
 enum shmc_status shmc_key_find(const struct shmc_queue *queue, const uint8_t *key, size_t length,
-                               uint64_t hash, struct shmc_place *place)
+                               uint64_t hash, struct shmc_keyref *ref)
 {
     for (unsigned level = levels_of(queue); level-- > 0;) {
         for (unsigned which = 0; which < 2; which++) {
-            if (find_in(queue, bucket(queue, level, hash, which), key, length, hash, place))
+            if (find_in(queue, bucket(queue, level, hash, which), key, length, hash, ref))
                 return SHMC_OK;
         }
     }
@@ -196,10 +196,10 @@ static unsigned used_entries(const shmc_atomic *entries)
 }
 
 /* In the emptier one of both buckets: so none is ever full (half of all entries are). */
-static bool put_entry(const struct shmc_queue *queue, struct shmc_place place, uint64_t hash)
+static bool put_entry(const struct shmc_queue *queue, struct shmc_keyref ref, uint64_t hash)
 {
-    const unsigned level = shmc_level_of(queue, place.slot);
-    const uint64_t entry = entry_of(place, hash);
+    const unsigned level = shmc_level_of(queue, ref.slot);
+    const uint64_t entry = entry_of(ref, hash);
     const unsigned first = used_entries(bucket(queue, level, hash, 1)) <
                            used_entries(bucket(queue, level, hash, 0));
 
@@ -213,10 +213,10 @@ static bool put_entry(const struct shmc_queue *queue, struct shmc_place place, u
     return false;
 }
 
-static void drop_entry(const struct shmc_queue *queue, struct shmc_place place, uint64_t hash)
+static void drop_entry(const struct shmc_queue *queue, struct shmc_keyref ref, uint64_t hash)
 {
-    const unsigned level = shmc_level_of(queue, place.slot);
-    const uint64_t entry = entry_of(place, hash);
+    const unsigned level = shmc_level_of(queue, ref.slot);
+    const uint64_t entry = entry_of(ref, hash);
 
     for (unsigned which = 0; which < 2; which++) {
         shmc_atomic *entries = bucket(queue, level, hash, which);
@@ -230,9 +230,9 @@ static void drop_entry(const struct shmc_queue *queue, struct shmc_place place, 
 void shmc_slot_free(struct shmc_queue *queue, uint64_t slot, uint64_t word)
 {
     const uint64_t hash = shmc_load_racy(&queue->slots[slot].hash);
-    const struct shmc_place place = {slot, shmc_load_racy(&queue->slots[slot].life)};
+    const struct shmc_keyref ref = {slot, shmc_load_racy(&queue->slots[slot].life)};
 
-    drop_entry(queue, place, hash); /* QTABLE1 */
+    drop_entry(queue, ref, hash); /* QTABLE1 */
     (void)shmc_cas(&queue->slots[slot].word, word,
                    shmc_key_word(KEY_FREE, 0, 0, KEY_VERSION(word) + 1));
 }
@@ -254,24 +254,24 @@ static bool claim_from(struct shmc_queue *queue, uint64_t slot, uint64_t word)
     return false;
 }
 
-bool shmc_key_delayed(const struct shmc_queue *queue, struct shmc_place place)
+bool shmc_key_delayed(const struct shmc_queue *queue, struct shmc_keyref ref)
 {
-    const uint64_t delay = shmc_load_acquire(&shmc_slot_of(queue, place)->delay);
+    const uint64_t delay = shmc_load_acquire(&shmc_slot_of(queue, ref)->delay);
 
-    return delay != 0 && (delay & DUE_LIFE) == (place.life & DUE_LIFE);
+    return delay != 0 && (delay & DUE_LIFE) == (ref.life & DUE_LIFE);
 }
 
 /* QUEUE8: whether nobody needs it, with this word. */
 static bool is_idle(const struct shmc_queue *queue, uint64_t slot, uint64_t word)
 {
-    const struct shmc_place place = {slot, shmc_load_acquire(&queue->slots[slot].life)};
+    const struct shmc_keyref ref = {slot, shmc_load_acquire(&queue->slots[slot].life)};
     const uint64_t requeues = shmc_load_acquire(&queue->slots[slot].requeues);
 
     if (KEY_STATE(word) == KEY_FREE)
         return true;
     return KEY_STATE(word) == KEY_KNOWN &&
-           ((uint32_t)requeues != (uint32_t)place.life || requeues >> 32 == 0) &&
-           !shmc_key_delayed(queue, place);
+           ((uint32_t)requeues != (uint32_t)ref.life || requeues >> 32 == 0) &&
+           !shmc_key_delayed(queue, ref);
 }
 
 bool shmc_slot_idle(const struct shmc_queue *queue, uint64_t slot)
@@ -288,11 +288,11 @@ bool shmc_slot_retire(struct shmc_queue *queue, uint64_t slot)
         return false;
     if (KEY_STATE(word) == KEY_FREE)
         return claim_from(queue, slot, word);
-    const struct shmc_place place = {slot, shmc_load_acquire(&at->life)};
+    const struct shmc_keyref ref = {slot, shmc_load_acquire(&at->life)};
     const uint64_t dead = shmc_key_word(KEY_DEAD, 0, queue->owner, KEY_VERSION(word) + 1);
     if (!shmc_cas(&at->word, word, dead))
         return false;
-    drop_entry(queue, place, shmc_load_racy(&at->hash)); /* QTABLE1 */
+    drop_entry(queue, ref, shmc_load_racy(&at->hash)); /* QTABLE1 */
     return claim_from(queue, slot, dead);
 }
 
@@ -377,7 +377,7 @@ static enum shmc_status claim(struct shmc_queue *queue, uint64_t *slot)
 }
 
 static enum shmc_status write_key(struct shmc_queue *queue, uint64_t slot, const uint8_t *key,
-                                  size_t length, uint64_t hash, struct shmc_place *place)
+                                  size_t length, uint64_t hash, struct shmc_keyref *ref)
 {
     struct shmc_queue_slot *at = &queue->slots[slot];
     shmc_atomic *words = at->key;
@@ -390,9 +390,9 @@ static enum shmc_status write_key(struct shmc_queue *queue, uint64_t slot, const
             return status;
         words = long_key(queue, slot);
     }
-    place->slot = slot;
-    place->life = shmc_load_racy(&at->life) + 1;
-    shmc_store_release(&at->life, place->life); /* QUEUE6: before the first byte of another key */
+    ref->slot = slot;
+    ref->life = shmc_load_racy(&at->life) + 1;
+    shmc_store_release(&at->life, ref->life); /* QUEUE6: before the first byte of another key */
     shmc_fence_release();
     shmc_store_racy(&at->delay, 0);
     shmc_store_racy(&at->requeues, 0);
@@ -417,7 +417,7 @@ static void withdraw(struct shmc_queue *queue, uint64_t slot, uint64_t word)
 enum rivals { NONE, BETTER, KILLED };
 
 /* QTABLE3: what another entry of our key means for us. */
-static enum rivals meet(struct shmc_queue *queue, struct shmc_place mine, struct shmc_place other,
+static enum rivals meet(struct shmc_queue *queue, struct shmc_keyref mine, struct shmc_keyref other,
                         uint64_t word, bool polite)
 {
     if (other.slot == mine.slot)
@@ -441,7 +441,7 @@ struct sought {
     uint64_t hash;
 };
 
-static bool rival_in(struct shmc_queue *queue, const shmc_atomic *entries, struct shmc_place mine,
+static bool rival_in(struct shmc_queue *queue, const shmc_atomic *entries, struct shmc_keyref mine,
                      const struct sought *what, bool polite)
 {
     const uint64_t tag = what->hash >> 40 & TAG_MASK;
@@ -449,7 +449,7 @@ static bool rival_in(struct shmc_queue *queue, const shmc_atomic *entries, struc
     for (unsigned i = 0; i < SHMC_QUEUE_BUCKET; i++) {
         const uint64_t entry = shmc_load_acquire(&entries[i]);
         uint64_t word;
-        struct shmc_place other;
+        struct shmc_keyref other;
         if (entry != 0 && (entry & TAG_MASK) == tag &&
             leads(queue, entry, what->key, what->length, &word, &other) &&
             meet(queue, mine, other, word, polite) == BETTER)
@@ -458,7 +458,7 @@ static bool rival_in(struct shmc_queue *queue, const shmc_atomic *entries, struc
     return false;
 }
 
-static bool has_rival(struct shmc_queue *queue, struct shmc_place mine, const uint8_t *key,
+static bool has_rival(struct shmc_queue *queue, struct shmc_keyref mine, const uint8_t *key,
                       size_t length, uint64_t hash, bool polite)
 {
     const struct sought what = {key, length, hash};
@@ -475,7 +475,7 @@ static bool has_rival(struct shmc_queue *queue, struct shmc_place mine, const ui
 /* One try. BUSY: somebody else has the key, or is about to. */
 static enum shmc_status insert(struct shmc_queue *queue, const uint8_t *key, size_t length,
                                uint64_t hash, uint64_t published, bool polite,
-                               struct shmc_place *place)
+                               struct shmc_keyref *ref)
 {
     uint64_t slot = 0;
     enum shmc_status status = claim(queue, &slot);
@@ -483,15 +483,15 @@ static enum shmc_status insert(struct shmc_queue *queue, const uint8_t *key, siz
     if (status != SHMC_OK)
         return status;
     const uint64_t word = shmc_load_racy(&queue->slots[slot].word); /* ours: it can only be killed */
-    status = write_key(queue, slot, key, length, hash, place);
-    if (status == SHMC_OK && !put_entry(queue, *place, hash))
+    status = write_key(queue, slot, key, length, hash, ref);
+    if (status == SHMC_OK && !put_entry(queue, *ref, hash))
         status = SHMC_FULL; /* not by chance (QTABLE7) */
     if (status != SHMC_OK) {
         withdraw(queue, slot, word);
         return status;
     }
     shmc_fence_full(); /* QTABLE4 */
-    if (SHMC_KEEP_NO_RIVAL_CHECK && has_rival(queue, *place, key, length, hash, polite)) {
+    if (SHMC_KEEP_NO_RIVAL_CHECK && has_rival(queue, *ref, key, length, hash, polite)) {
         withdraw(queue, slot, word);
         return SHMC_BUSY;
     }
@@ -501,16 +501,16 @@ static enum shmc_status insert(struct shmc_queue *queue, const uint8_t *key, siz
 
 enum shmc_status shmc_key_make(struct shmc_queue *queue, const uint8_t *key, size_t length,
                                uint64_t hash, unsigned state, unsigned lane,
-                               struct shmc_place *place, bool *made)
+                               struct shmc_keyref *ref, bool *made)
 {
     const uint64_t published = shmc_key_word(KEY_KNOWN | state, lane, 0, 0);
 
     *made = false;
     for (unsigned attempt = 0;; attempt++) {
-        if (shmc_key_find(queue, key, length, hash, place) == SHMC_OK)
+        if (shmc_key_find(queue, key, length, hash, ref) == SHMC_OK)
             return SHMC_OK;
         const enum shmc_status status =
-            insert(queue, key, length, hash, published, attempt < POLITE, place);
+            insert(queue, key, length, hash, published, attempt < POLITE, ref);
         *made = status == SHMC_OK;
         if (status != SHMC_BUSY)
             return status;
@@ -528,10 +528,10 @@ static bool leads_home(const struct shmc_queue *queue, unsigned level, const shm
     if (!shmc_slot_there(queue, slot) || shmc_level_of(queue, slot) != level)
         return false;
     const uint64_t hash = shmc_load_racy(&queue->slots[slot].hash);
-    const struct shmc_place place = {slot, shmc_load_acquire(&queue->slots[slot].life)};
+    const struct shmc_keyref ref = {slot, shmc_load_acquire(&queue->slots[slot].life)};
     const uint64_t number = (uint64_t)(at - queue->levels[level].entries);
     const shmc_atomic *first = at - number % SHMC_QUEUE_BUCKET;
-    return entry == entry_of(place, hash) && (bucket(queue, level, hash, 0) == first ||
+    return entry == entry_of(ref, hash) && (bucket(queue, level, hash, 0) == first ||
                                               bucket(queue, level, hash, 1) == first);
 }
 
@@ -551,7 +551,7 @@ void shmc_index_clean(struct shmc_queue *queue)
 bool shmc_key_reindex(struct shmc_queue *queue, uint64_t slot)
 {
     uint8_t key[SHMC_QUEUE_KEY_MAX];
-    struct shmc_place found, place = {slot, shmc_load_acquire(&queue->slots[slot].life)};
+    struct shmc_keyref found, ref = {slot, shmc_load_acquire(&queue->slots[slot].life)};
     const size_t length = shmc_key_copy(queue, slot, key);
     const uint64_t hash = shmc_queue_hash(queue, key, length);
 
@@ -559,8 +559,8 @@ bool shmc_key_reindex(struct shmc_queue *queue, uint64_t slot)
         return false; /* nobody knows any more what key it was */
     if (shmc_key_find(queue, key, length, hash, &found) == SHMC_OK)
         return found.slot == slot;
-    if (!put_entry(queue, place, hash))
+    if (!put_entry(queue, ref, hash))
         return false;
     shmc_fence_full(); /* QTABLE4 */
-    return !has_rival(queue, place, key, length, hash, false);
+    return !has_rival(queue, ref, key, length, hash, false);
 }

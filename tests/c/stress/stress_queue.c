@@ -193,7 +193,7 @@ static void *rival_run(void *argument)
     struct rival *rival = argument;
     struct rivals *rivals = rival->rivals;
     struct shmc_queue *queue = pool_join(&rivals->pool);
-    struct shmc_place place;
+    struct shmc_keyref ref;
 
     pthread_barrier_wait(&rivals->team.start);
     const uint64_t stop = test_now_ns() + test_stress_ns();
@@ -203,7 +203,7 @@ static void *rival_run(void *argument)
         memcpy(key, &round, sizeof key);
         pthread_barrier_wait(&rivals->round);
         CHECK_EQUAL(SHMC_OK, shmc_key_make(queue, key, sizeof key,
-                                           shmc_queue_hash(queue, key, sizeof key), 0, 0, &place,
+                                           shmc_queue_hash(queue, key, sizeof key), 0, 0, &ref,
                                            &made));
         atomic_fetch_add(&rivals->made, made);
         pthread_barrier_wait(&rivals->round);

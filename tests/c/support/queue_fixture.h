@@ -116,14 +116,14 @@ static inline void pool_check(const struct shmc_queue *queue)
         if (!shmc_slot_there(queue, slot))
             continue;
         const uint64_t word = shmc_load_acquire(&queue->slots[slot].word);
-        struct shmc_place place = {0, 0};
+        struct shmc_keyref ref = {0, 0};
         queued += KEY_STATE(word) == KEY_QUEUED;
         if ((word & KEY_KNOWN) == 0)
             continue;
         const size_t length = shmc_key_copy(queue, slot, key);
         CHECK_EQUAL(SHMC_OK, shmc_key_find(queue, key, length, shmc_queue_hash(queue, key, length),
-                                           &place));
-        CHECK_EQUAL(slot, place.slot);
+                                           &ref));
+        CHECK_EQUAL(slot, ref.slot);
     }
     CHECK_EQUAL(queued, shmc_queue_length(queue));
 }

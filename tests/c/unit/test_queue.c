@@ -142,13 +142,13 @@ static void test_a_delay_changes_an_idle_word(struct shmc_queue *a)
 
 static uint64_t due_of(const struct shmc_queue *queue, const char *key)
 {
-    struct shmc_place place;
+    struct shmc_keyref ref;
 
     CHECK_EQUAL(SHMC_OK, shmc_key_find(queue, (const uint8_t *)key, strlen(key),
                                        shmc_queue_hash(queue, (const uint8_t *)key, strlen(key)),
-                                       &place));
-    CHECK(shmc_key_delayed(queue, place));
-    return DUE_TICKS(shmc_load_racy(&queue->slots[place.slot].delay)) << DUE_TICK;
+                                       &ref));
+    CHECK(shmc_key_delayed(queue, ref));
+    return DUE_TICKS(shmc_load_racy(&queue->slots[ref.slot].delay)) << DUE_TICK;
 }
 
 static void limited(struct shmc_queue *queue, const char *key)
@@ -176,12 +176,12 @@ static void test_waits_double_up_to_their_maximum(const struct pool *pool)
                                                  &requeues));
         CHECK_EQUAL(failures + 1, requeues);
         /* The next one must not be the earlier of two. */
-        struct shmc_place place;
+        struct shmc_keyref ref;
         CHECK_EQUAL(SHMC_OK,
                     shmc_key_find(queue, (const uint8_t *)key, strlen(key),
                                   shmc_queue_hash(queue, (const uint8_t *)key, strlen(key)),
-                                  &place));
-        shmc_store_racy(&queue->slots[place.slot].delay, 0);
+                                  &ref));
+        shmc_store_racy(&queue->slots[ref.slot].delay, 0);
     }
     CHECK_EQUAL(SHMC_OK,
                 shmc_queue_requeues(queue, (const uint8_t *)key, strlen(key), 1, &requeues));
@@ -214,16 +214,16 @@ static void test_the_bucket_is_for_all_keys(const struct pool *pool)
 static void test_a_firing_that_its_worker_died_in_is_done_again(struct shmc_queue *a)
 {
     struct shmc_taken taken;
-    struct shmc_place place;
+    struct shmc_keyref ref;
 
     CHECK_EQUAL(SHMC_OK, shmc_queue_add_after(a, (const uint8_t *)"late", 4, 0, 1000 * SECOND));
     CHECK_EQUAL(SHMC_OK, shmc_key_find(a, (const uint8_t *)"late", 4,
-                                       shmc_queue_hash(a, (const uint8_t *)"late", 4), &place));
-    shmc_atomic *delay = &a->slots[place.slot].delay;
+                                       shmc_queue_hash(a, (const uint8_t *)"late", 4), &ref));
+    shmc_atomic *delay = &a->slots[ref.slot].delay;
     shmc_store_racy(delay, shmc_load_racy(delay) | DUE_FIRING);
-    shmc_due_check(a, place.slot, shmc_monotonic_ns());
+    shmc_due_check(a, ref.slot, shmc_monotonic_ns());
     CHECK_EQUAL(SHMC_EMPTY, pool_empty(a)); /* a worker may be writing it */
-    shmc_due_check(a, place.slot, shmc_monotonic_ns() + 1001 * SECOND);
+    shmc_due_check(a, ref.slot, shmc_monotonic_ns() + 1001 * SECOND);
     pool_expect(a, "late", &taken);
     CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
     CHECK_EQUAL(0, shmc_load_racy(delay));
@@ -236,12 +236,12 @@ static enum shmc_status after(struct shmc_queue *queue, const char *key, int64_t
 }
 
 /* The delay of a key, as a worker that fires it has left it before it makes the key dirty. */
-static uint64_t firing_of(struct shmc_queue *queue, const char *key, struct shmc_place *place)
+static uint64_t firing_of(struct shmc_queue *queue, const char *key, struct shmc_keyref *ref)
 {
     CHECK_EQUAL(SHMC_OK, shmc_key_find(queue, (const uint8_t *)key, strlen(key),
                                        shmc_queue_hash(queue, (const uint8_t *)key, strlen(key)),
-                                       place));
-    shmc_atomic *delay = &queue->slots[place->slot].delay;
+                                       ref));
+    shmc_atomic *delay = &queue->slots[ref->slot].delay;
     const uint64_t firing = shmc_load_racy(delay) | DUE_FIRING;
     shmc_store_racy(delay, firing);
     return firing;
@@ -256,13 +256,13 @@ static void test_a_delay_is_over_when_its_key_is_handed_out(struct shmc_queue *a
 {
     const uint64_t now_ns = shmc_monotonic_ns();
     struct shmc_taken taken;
-    struct shmc_place place;
+    struct shmc_keyref ref;
 
     CHECK_EQUAL(SHMC_OK, after(a, "retry", lane, 1000 * SECOND));
     if (lane != 0)
         CHECK_EQUAL(SHMC_OK, pool_add(a, "retry", 0)); /* waits, and is raised by the firing */
-    const uint64_t firing = firing_of(a, "retry", &place);
-    CHECK_EQUAL(SHMC_OK, shmc_key_fired(a, place, DUE_LANE(firing), now_ns, firing));
+    const uint64_t firing = firing_of(a, "retry", &ref);
+    CHECK_EQUAL(SHMC_OK, shmc_key_fired(a, ref, DUE_LANE(firing), now_ns, firing));
     pool_expect(a, "retry", &taken);
     CHECK_EQUAL(SHMC_OK, after(a, "retry", lane, 1000 * SECOND));
     CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
@@ -279,15 +279,15 @@ static void test_a_delay_is_over_when_its_key_is_handed_out(struct shmc_queue *a
 static void test_meeting_a_firing_delay_loses_no_key(struct shmc_queue *a)
 {
     struct shmc_taken taken;
-    struct shmc_place place;
+    struct shmc_keyref ref;
 
     CHECK_EQUAL(SHMC_OK, after(a, "met", 0, 1000 * SECOND));
-    (void)firing_of(a, "met", &place); /* and the worker that fires it dies */
+    (void)firing_of(a, "met", &ref); /* and the worker that fires it dies */
     CHECK_EQUAL(SHMC_OK, after(a, "met", 0, 2000 * SECOND));
     pool_expect(a, "met", &taken);
     CHECK_EQUAL(SHMC_OK, shmc_queue_done(a, taken.slot, taken.version));
     CHECK_EQUAL(SHMC_EMPTY, pool_empty(a));
-    shmc_store_racy(&a->slots[place.slot].delay, 0);
+    shmc_store_racy(&a->slots[ref.slot].delay, 0);
 }
 
 static void expect_and_end(struct shmc_queue *queue, const char *key)
@@ -335,19 +335,19 @@ static void test_an_add_takes_the_place_of_a_delay(struct shmc_queue *a)
 /* DUE6: a delay that is set between the check of get() and its end is another word, and stays. */
 static void test_each_setting_changes_the_delay(struct shmc_queue *a)
 {
-    struct shmc_place place;
+    struct shmc_keyref ref;
     uint64_t before = 0;
 
     CHECK_EQUAL(SHMC_OK, after(a, "turn", 0, 1000 * SECOND));
     CHECK_EQUAL(SHMC_OK, shmc_key_find(a, (const uint8_t *)"turn", 4,
-                                       shmc_queue_hash(a, (const uint8_t *)"turn", 4), &place));
+                                       shmc_queue_hash(a, (const uint8_t *)"turn", 4), &ref));
     for (unsigned i = 0; i < 20; i++) {
-        const uint64_t delay = shmc_load_racy(&a->slots[place.slot].delay);
+        const uint64_t delay = shmc_load_racy(&a->slots[ref.slot].delay);
         CHECK(delay != before);
         before = delay;
         CHECK_EQUAL(SHMC_OK, after(a, "turn", 0, 2000 * SECOND));
     }
-    shmc_store_racy(&a->slots[place.slot].delay, 0);
+    shmc_store_racy(&a->slots[ref.slot].delay, 0);
 }
 
 static void test_a_hint_that_was_lost_is_found(struct shmc_queue *a)
@@ -881,7 +881,7 @@ static uint64_t file_memory(const struct pool *pool)
 static void test_memory_is_given_back(void)
 {
     const uint8_t *key = (const uint8_t *)"crowd-1000";
-    struct shmc_place place;
+    struct shmc_keyref ref;
     struct pool pool;
 
     pool_create_small(&pool, 1024 * 4, 64, 2);
@@ -892,10 +892,10 @@ static void test_memory_is_given_back(void)
     add_crowd(queue, 64, 2000);
     CHECK(file_memory(&pool) > small + 1900 * 128);
     CHECK_EQUAL(SHMC_OK,
-                shmc_key_find(queue, key, 10, shmc_queue_hash(queue, key, 10), &place));
-    const uint64_t life = place.life;
+                shmc_key_find(queue, key, 10, shmc_queue_hash(queue, key, 10), &ref));
+    const uint64_t life = ref.life;
     CHECK_EQUAL(2000, drain_crowd(queue));
-    const uint64_t version = KEY_VERSION(shmc_load_racy(&queue->slots[place.slot].word));
+    const uint64_t version = KEY_VERSION(shmc_load_racy(&queue->slots[ref.slot].word));
     CHECK_EQUAL(32, steps_there(queue)); /* not checked yet */
     shmc_queue_scan(queue, shmc_monotonic_ns());
     CHECK_EQUAL(1, steps_there(queue));
@@ -903,10 +903,10 @@ static void test_memory_is_given_back(void)
     for (unsigned level = 1; level < queue->level_count; level++)
         index += queue->levels[level].size;
     CHECK(file_memory(&pool) <= small + index); /* which the next one to open it alone gives back */
-    CHECK_EQUAL(SHMC_NOT_FOUND, shmc_queue_done(queue, place.slot, version));
+    CHECK_EQUAL(SHMC_NOT_FOUND, shmc_queue_done(queue, ref.slot, version));
     add_crowd(queue, 0, 2000);
-    CHECK(KEY_VERSION(shmc_load_racy(&queue->slots[place.slot].word)) > version);
-    CHECK(shmc_load_racy(&queue->slots[place.slot].life) > life);
+    CHECK(KEY_VERSION(shmc_load_racy(&queue->slots[ref.slot].word)) > version);
+    CHECK(shmc_load_racy(&queue->slots[ref.slot].life) > life);
     pool_check(queue);
     pool_leave(queue);
     pool_destroy(&pool);

@@ -225,9 +225,9 @@ static void check_room(struct shmc_queue *queue)
 
     for (uint64_t slot = 0; slot < queue->slot_count; slot++) {
         const uint64_t word = shmc_load_acquire(&queue->slots[slot].word);
-        const struct shmc_place place = {slot, shmc_load_acquire(&queue->slots[slot].life)};
+        const struct shmc_keyref ref = {slot, shmc_load_acquire(&queue->slots[slot].life)};
         CHECK(KEY_STATE(word) == KEY_FREE || KEY_STATE(word) == KEY_KNOWN);
-        CHECK(KEY_STATE(word) == KEY_FREE || !shmc_key_delayed(queue, place));
+        CHECK(KEY_STATE(word) == KEY_FREE || !shmc_key_delayed(queue, ref));
     }
     for (unsigned i = 0; i < SLOTS / 2; i++) {
         snprintf(key, sizeof key, "room-%u", i);

@@ -141,7 +141,7 @@ struct step {
     const uint8_t *key; /* NULL: [*] */
     uint32_t length;
     size_t left; /* of the path, after it */
-    struct shmc_places *places;
+    struct shmc_members *members;
 };
 
 /* Takes the first step off a path; returns its length, 0: the end, -1: it is invalid. */
@@ -204,7 +204,7 @@ static bool step_of(struct shmc_windex *index, unsigned number, size_t left, str
 
     if (left == 0)
         return false;
-    step->places = NULL;
+    step->members = NULL;
     if (number >= SHMC_STEPS)
         return path_step(path + (index->path_length - left), left, step) > 0;
     struct shmc_step *known = &index->steps[number];
@@ -219,14 +219,14 @@ static bool step_of(struct shmc_windex *index, unsigned number, size_t left, str
     step->key = known->length == SHMC_EACH ? NULL : (const uint8_t *)path + known->from;
     step->length = known->length;
     step->left = known->left;
-    step->places = &known->places;
+    step->members = &known->members;
     return true;
 }
 
 static shmc_word take_step(const struct shmc_span *span, const struct step *step, shmc_word word)
 {
-    return step->places == NULL ? shmc_object_find(span, word, step->key, step->length)
-                                : shmc_member(span, step->places, word, step->key, step->length);
+    return step->members == NULL ? shmc_object_find(span, word, step->key, step->length)
+                                 : shmc_member(span, step->members, word, step->key, step->length);
 }
 
 /* From step `number` on, with `left` bytes of the path. */

@@ -135,8 +135,8 @@ int shmc_string_compare(const struct shmc_span *span, const struct shmc_string *
     return 0;
 }
 
-uint64_t shmc_object_place(const struct shmc_span *span, const struct shmc_object *object,
-                           const uint8_t *key, uint32_t length)
+uint64_t shmc_object_member(const struct shmc_span *span, const struct shmc_object *object,
+                            const uint8_t *key, uint32_t length)
 {
     struct shmc_string name;
 
@@ -155,8 +155,8 @@ shmc_word shmc_object_find(const struct shmc_span *span, shmc_word word, const u
 
     if (!shmc_object_open(span, word, &object))
         return SHMC_NOTHING;
-    const uint64_t place = shmc_object_place(span, &object, key, length);
-    return place < object.count ? shmc_load_at(span, object.words + place * 8) : SHMC_NOTHING;
+    const uint64_t number = shmc_object_member(span, &object, key, length);
+    return number < object.count ? shmc_load_at(span, object.words + number * 8) : SHMC_NOTHING;
 }
 
 /*

@@ -352,11 +352,11 @@ static inline bool shmc_number_open(const struct shmc_span *span, shmc_word word
 }
 
 /*
- * Where an open object has a key, by comparing bytes; its count if absent. For paths
+ * The number of the member with a key, by comparing bytes; the count if absent. For paths
  * of indices; views look keys up by shape instead.
  */
-uint64_t shmc_object_place(const struct shmc_span *span, const struct shmc_object *object,
-                           const uint8_t *key, uint32_t length);
+uint64_t shmc_object_member(const struct shmc_span *span, const struct shmc_object *object,
+                            const uint8_t *key, uint32_t length);
 /* The value of a key; SHMC_NOTHING if the word is not an object or lacks the key. */
 shmc_word shmc_object_find(const struct shmc_span *span, shmc_word word, const uint8_t *key,
                            uint32_t length);

@@ -62,12 +62,12 @@ struct shmc_wresource {
     size_t staged_before;      /* the open batch */
 };
 
-/* Where objects of one shape (an id is never used twice) have a key: results for the last few
+/* Which member of objects of one shape (an id is never used twice) has a key: for the last few
  * shapes. All zero: empty. */
-#define SHMC_PLACES 4u
-struct shmc_places {
-    uint64_t shapes[SHMC_PLACES]; /* 0: none, or that of {} */
-    uint64_t places[SHMC_PLACES]; /* the shape's count: it has no such key */
+#define SHMC_MEMBERS 4u
+struct shmc_members {
+    uint64_t shapes[SHMC_MEMBERS]; /* 0: none, or that of {} */
+    uint64_t numbers[SHMC_MEMBERS]; /* the shape's count: it has no such key */
 };
 
 /* A step of an index's path, worked out when it is first taken. */
@@ -75,7 +75,7 @@ struct shmc_step {
     uint32_t from, length; /* of the key in the path; SHMC_EACH: [*] */
     uint32_t left;         /* of the path, after it */
     bool known;
-    struct shmc_places places;
+    struct shmc_members members;
 };
 #define SHMC_EACH UINT32_MAX
 #define SHMC_STEPS 4u /* later ones are computed each time */
@@ -147,7 +147,7 @@ struct shmc_writer {
     uint64_t path_batch;   /* in which batch; 0: the path's nodes may be gone */
     uint64_t fresh_bytes; /* of values, in the current operation */
 
-    struct shmc_places metadata, uid;
+    struct shmc_members metadata, uid;
     uint8_t *scratch; /* keys of index entries */
     size_t scratch_size;
     struct shmc_list words; /* scratch of make_string */
@@ -161,8 +161,8 @@ struct shmc_writer {
 };
 
 /* As shmc_object_find(), for a live word: no other process writes, so nothing is checked. The
- * places are those of this key alone. */
-static inline shmc_word shmc_member(const struct shmc_span *span, struct shmc_places *known,
+ * members are those of this key alone. */
+static inline shmc_word shmc_member(const struct shmc_span *span, struct shmc_members *known,
                                     shmc_word word, const uint8_t *key, uint32_t length)
 {
     if (shmc_tag(word) != SHMC_TAG_OBJECT)
@@ -173,13 +173,13 @@ static inline shmc_word shmc_member(const struct shmc_span *span, struct shmc_pl
         .shape_id = shmc_load_at(span, shmc_load_at(span, shmc_block_of(word))),
         .count = shmc_load_at(span, shmc_load_at(span, shmc_block_of(word)) + 8),
     };
-    const unsigned slot = object.shape_id & (SHMC_PLACES - 1);
+    const unsigned slot = object.shape_id & (SHMC_MEMBERS - 1);
     if (known->shapes[slot] != object.shape_id) {
         known->shapes[slot] = object.shape_id;
-        known->places[slot] = shmc_object_place(span, &object, key, length);
+        known->numbers[slot] = shmc_object_member(span, &object, key, length);
     }
-    const uint64_t place = known->places[slot];
-    return place < object.count ? shmc_load_at(span, object.words + place * 8) : SHMC_NOTHING;
+    const uint64_t number = known->numbers[slot];
+    return number < object.count ? shmc_load_at(span, object.words + number * 8) : SHMC_NOTHING;
 }
 
 /* value words ------------------------------------------------------------------------ */

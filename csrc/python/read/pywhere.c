@@ -8,7 +8,7 @@
  *
  * All objects of a chunk go through one step before the next begins: the data for the next step
  * is prefetched while this one runs. Two things make a step cheap:
- *   - a key's place is remembered by the shape of the object (whose id is never used again);
+ *   - a key's member is remembered by the shape of the object (whose id is never used again);
  *   - equal values are one block, so that a group's result is remembered by the word it was
  *     computed for (within one generation: later the block may be another).
  *
@@ -20,7 +20,7 @@
 #include "python/read/pyread.h"
 
 #define REMEMBERED 256u /* results of a group, a power of two */
-#define SHAPES 8u       /* places of a key, a power of two */
+#define SHAPES 8u       /* members of a key, a power of two */
 #define BUDGET 1000000u /* words read for one object */
 
 enum operator { OP_IN, OP_NOT_IN, OP_EXISTS, OP_ABSENT, OP_GREATER, OP_LESS, OP_IS, OP_IS_NOT };
@@ -39,12 +39,12 @@ struct test {
     int64_t bound; /* of gt and lt */
 };
 
-struct place {
+struct member {
     uint64_t shape_id, index; /* index of the key, UINT64_MAX: absent; shape_id 0: unused */
 };
 struct head {
     struct text key;
-    struct place places[SHAPES];
+    struct member members[SHAPES];
 };
 
 struct group {
@@ -257,7 +257,7 @@ static bool passes(const struct shmc_span *span, shmc_word word, const struct te
 
 /* ---- a chunk -------------------------------------------------------------------------------- */
 
-/* The value of a key, whose place in objects of this shape is remembered. */
+/* The value of a key, whose member in objects of this shape is remembered. */
 static shmc_word find(const struct shmc_span *span, struct head *head, shmc_word word)
 {
     struct shmc_object object;
@@ -265,8 +265,8 @@ static shmc_word find(const struct shmc_span *span, struct head *head, shmc_word
 
     if (!shmc_is_object(word) || !shmc_object_open(span, word, &object) || object.shape_id == 0)
         return SHMC_NOTHING;
-    struct place *place = &head->places[object.shape_id & (SHAPES - 1)];
-    if (place->shape_id != object.shape_id) {
+    struct member *member = &head->members[object.shape_id & (SHAPES - 1)];
+    if (member->shape_id != object.shape_id) {
         uint64_t index = UINT64_MAX;
         for (uint64_t i = 0; i < object.count && index == UINT64_MAX; i++) {
             if (shmc_string_open(span, shmc_object_key(span, &object, i), &key) &&
@@ -274,10 +274,10 @@ static shmc_word find(const struct shmc_span *span, struct head *head, shmc_word
                 shmc_string_compare(span, &key, 0, key.length, head->key.at) == 0)
                 index = i;
         }
-        *place = (struct place){object.shape_id, index};
+        *member = (struct member){object.shape_id, index};
     }
-    return place->index < object.count ? shmc_load_at(span, object.words + place->index * 8)
-                                       : SHMC_NOTHING;
+    return member->index < object.count ? shmc_load_at(span, object.words + member->index * 8)
+                                        : SHMC_NOTHING;
 }
 
 static void ask_ahead(const struct shmc_span *span, const shmc_word *words, size_t count)
@@ -324,11 +324,11 @@ static void remember_for(struct shmc_pywhere *where, const shmc_pyroot *root)
         struct group *group = &where->groups[i];
         memset(group->asked, 0xff, sizeof group->asked); /* no word */
         for (size_t k = 0; moved && k < group->head_length; k++)
-            memset(group->head[k].places, 0, sizeof group->head[k].places);
+            memset(group->head[k].members, 0, sizeof group->head[k].members);
     }
     if (moved) {
-        memset(where->hashed[0].places, 0, sizeof where->hashed[0].places);
-        memset(where->hashed[1].places, 0, sizeof where->hashed[1].places);
+        memset(where->hashed[0].members, 0, sizeof where->hashed[0].members);
+        memset(where->hashed[1].members, 0, sizeof where->hashed[1].members);
     }
     where->instance = root->instance;
     where->generation = root->at.generation;

@@ -8,7 +8,7 @@
  * GROUPS2  Sums are exact integers of billionths, so that any order of deltas gives the same sums.
  * GROUPS3  A delta whose words at all paths are the same before and after changes no group.
  * GROUPS4  Words are used before the root is settled; where settling fails the groups are spoilt
- *          until fill(). Positions are of one instance, and so are remembered places.
+ *          until fill(). Positions are of one instance, and so are remembered members.
  *
  * A group's key is a letter and the text of its value, since words mean nothing in another state.
  */

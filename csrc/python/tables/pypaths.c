@@ -1,7 +1,7 @@
 /*
  * pypaths.c - the values at a path of an object, by words.
  *
- *   head: keys before the first [*]      each remembers its place in objects of a shape
+ *   head: keys before the first [*]      each remembers its member in objects of a shape
  *   tail: [*] and what follows           equal arrays are one block, so callers remember by word
  */
 #include "python/tables/pytables.h"
@@ -48,7 +48,7 @@ void shmc_pypath_free(struct shmc_pypath *path)
 void shmc_pypath_forget(struct shmc_pypath *path)
 {
     for (size_t i = 0; i < path->length; i++)
-        memset(path->steps[i].places, 0, sizeof path->steps[i].places);
+        memset(path->steps[i].members, 0, sizeof path->steps[i].members);
 }
 
 static shmc_word find(const struct shmc_span *span, struct shmc_pystep *step, shmc_word word)
@@ -57,13 +57,13 @@ static shmc_word find(const struct shmc_span *span, struct shmc_pystep *step, sh
 
     if (!shmc_is_object(word) || !shmc_object_open(span, word, &object) || object.shape_id == 0)
         return SHMC_NOTHING;
-    const size_t slot = object.shape_id & (SHMC_PATH_PLACES - 1);
-    if (step->places[slot].shape_id != object.shape_id) {
-        step->places[slot].shape_id = object.shape_id;
-        step->places[slot].index =
-            shmc_object_place(span, &object, step->at, (uint32_t)step->length);
+    const size_t slot = object.shape_id & (SHMC_PATH_MEMBERS - 1);
+    if (step->members[slot].shape_id != object.shape_id) {
+        step->members[slot].shape_id = object.shape_id;
+        step->members[slot].index =
+            shmc_object_member(span, &object, step->at, (uint32_t)step->length);
     }
-    const uint64_t index = step->places[slot].index;
+    const uint64_t index = step->members[slot].index;
     return index < object.count ? shmc_load_at(span, object.words + index * 8) : SHMC_NOTHING;
 }
 

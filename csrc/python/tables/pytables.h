@@ -8,7 +8,7 @@
  *   pygroups.c    Groups: counts and sums by a value, brought up to date by deltas
  *
  * Words are read as in pywhere.c: a broken offset is an absent value, and nothing is used before
- * the root was settled (VALUE3). A path remembers places by shapes of one instance.
+ * the root was settled (VALUE3). A path remembers members by shapes of one instance.
  */
 #ifndef SHMC_PYTABLES_H
 #define SHMC_PYTABLES_H
@@ -29,14 +29,14 @@ PyObject *shmc_nano_object(shmc_nano nano);
 
 /* ---- pypaths.c ------------------------------------------------------------------------------- */
 
-#define SHMC_PATH_PLACES 8u /* of a key, by shape; a power of two */
+#define SHMC_PATH_MEMBERS 8u /* of a key, by shape; a power of two */
 
 struct shmc_pystep {
     const uint8_t *at; /* in a str of the source; NULL: [*] */
     size_t length;
     struct {
         uint64_t shape_id, index;
-    } places[SHMC_PATH_PLACES];
+    } members[SHMC_PATH_MEMBERS];
 };
 
 struct shmc_pypath {
@@ -47,7 +47,7 @@ struct shmc_pypath {
 /* 0 or -1 with an exception set; free it in any case, if it was zero before. */
 int shmc_pypath_init(struct shmc_pypath *path, PyObject *steps);
 void shmc_pypath_free(struct shmc_pypath *path);
-/* Places that were remembered from a generation that proved stale. */
+/* Members that were remembered from a generation that proved stale. */
 void shmc_pypath_forget(struct shmc_pypath *path);
 /* The word before the first [*], or of the whole path. */
 shmc_word shmc_pypath_head(struct shmc_pypath *path, const struct shmc_span *span, shmc_word word);

@@ -115,8 +115,8 @@ typedef struct {
     struct shmc_pyroot *current; /* the root of the quick pin, kept for the next look-up; or NULL */
     Py_ssize_t roots;    /* live ones */
     Py_ssize_t sleepers; /* threads in wait() */
-    struct shmc_pyplace *places; /* of consumers, see pyplaces.c; or NULL */
-    size_t place_count, place_room;
+    struct shmc_pyconsumer *consumers; /* see pyconsumers.c; or NULL */
+    size_t consumer_count, consumer_room;
     bool closed;
 } shmc_pyreader;
 

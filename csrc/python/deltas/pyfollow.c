@@ -1,7 +1,7 @@
 /*
  * pyfollow.c - Delivered.follow(): the next deltas for one registration, in one call.
  *
- *   reader --pin--> root --> the map to its head --> deltas from a position --> the place noted
+ *   reader --pin--> root --> the map to its head --> deltas from a position --> the position noted
  *
  * The way of a registration that is up to date and wakes for one delta or a few. It runs cold, so
  * it is one call. Anything unusual (another instance, a ring that does not lead on, a delta that
@@ -98,8 +98,8 @@ PyObject *shmc_delivered_follow(PyObject *object, PyObject *const *args, Py_ssiz
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
     }
     const uint64_t taken = (uint64_t)PyList_GET_SIZE(deltas);
-    const struct shmc_pyplace place = {request.who, request.position - self->offset, taken != 0};
-    if (shmc_pyplace_note(request.reader, &place, taken, 0) < 0) {
+    const struct shmc_pyconsumer now = {request.who, request.position - self->offset, taken != 0};
+    if (shmc_pyconsumer_note(request.reader, &now, taken, 0) < 0) {
         Py_DECREF(deltas);
         Py_DECREF(root);
         return NULL;

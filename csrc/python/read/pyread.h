@@ -3,7 +3,7 @@
  *
  *   pyreader.c    Reader: the handle; pins the latest root and keeps it for the next look-up
  *   pywait.c      sleeping until a publication
- *   pyplaces.c    where consumers are in the ring
+ *   pyconsumers.c where consumers are in the ring
  *   pyroot.c      Root: one pinned generation and all queries on it
  *   pybounds.c    arguments of a scan -> where it starts and ends
  *   pyscan.c      a bounded walk over a tree, chunk by chunk
@@ -203,15 +203,15 @@ PyObject *shmc_pyiter_new(shmc_pyroot *root, const struct shmc_pyrecord *record,
 
 PyObject *shmc_pyreader_wait(PyObject *self, PyObject *const *args, Py_ssize_t count);
 
-/* ---- pyplaces.c ----------------------------------------------------------------------------- */
+/* ---- pyconsumers.c -------------------------------------------------------------------------- */
 
-struct shmc_pyplace {
+struct shmc_pyconsumer {
     uint64_t who, position;
     bool busy;
 };
 /* -1 with MemoryError set. */
-int shmc_pyplace_note(shmc_pyreader *self, const struct shmc_pyplace *now, uint64_t taken,
-                      uint64_t lapped);
+int shmc_pyconsumer_note(shmc_pyreader *self, const struct shmc_pyconsumer *now, uint64_t taken,
+                         uint64_t lapped);
 PyObject *shmc_pyreader_note(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *shmc_pyreader_forget(PyObject *self, PyObject *who);
 PyObject *shmc_pyreader_count_cut(PyObject *self, PyObject *unused);

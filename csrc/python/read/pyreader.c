@@ -239,7 +239,7 @@ static void reader_dealloc(PyObject *object)
     PyObject_GC_UnTrack(self);
     if (self->shapes != NULL)
         shmc_pyshapes_free(self->shapes);
-    PyMem_Free(self->places);
+    PyMem_Free(self->consumers);
     Py_XDECREF(self->opened);
     Py_TYPE(self)->tp_free(self);
 }
@@ -314,7 +314,7 @@ static PyMethodDef reader_methods[] = {
     {"wait", (PyCFunction)(void (*)(void))shmc_pyreader_wait, METH_FASTCALL,
      "Sleeps until a generation after `since` matches; None if it never will."},
     {"note", (PyCFunction)(void (*)(void))shmc_pyreader_note, METH_FASTCALL,
-     "A consumer's place in the ring: who, position, busy, taken, lapped."},
+     "How far a consumer is in the ring: who, position, busy, taken, lapped."},
     {"forget", shmc_pyreader_forget, METH_O, "Forgets a consumer."},
     {"count_cut", shmc_pyreader_count_cut, METH_NOARGS,
      "Counts a client that was cut because it read too slowly."},

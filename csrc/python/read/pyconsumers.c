@@ -1,6 +1,6 @@
 /*
- * pyplaces.c - publishes on the process's seat how far its consumers are in the ring, for displays
- * (G35).
+ * pyconsumers.c - publishes on the process's seat how far its consumers are in the ring, for
+ * displays (G35).
  *
  * A consumer is busy from the moment it took something until it asks for more and finds nothing;
  * then it rests, and does not lag. A seat shows the slowest busy consumer and the number of busy
@@ -13,58 +13,59 @@
 
 enum { WHO, POSITION, BUSY, TAKEN, LAPPED, ARGUMENTS };
 
-static struct shmc_pyplace *find(const shmc_pyreader *self, uint64_t who)
+static struct shmc_pyconsumer *find(const shmc_pyreader *self, uint64_t who)
 {
-    for (size_t i = 0; i < self->place_count; i++) {
-        if (self->places[i].who == who)
-            return &self->places[i];
+    for (size_t i = 0; i < self->consumer_count; i++) {
+        if (self->consumers[i].who == who)
+            return &self->consumers[i];
     }
     return NULL;
 }
 
-static struct shmc_pyplace *add(shmc_pyreader *self)
+static struct shmc_pyconsumer *add(shmc_pyreader *self)
 {
-    if (self->place_count == self->place_room) {
-        const size_t room = self->place_room == 0 ? 4 : 2 * self->place_room;
-        struct shmc_pyplace *places = PyMem_Realloc(self->places, room * sizeof *places);
-        if (places == NULL)
+    if (self->consumer_count == self->consumer_room) {
+        const size_t room = self->consumer_room == 0 ? 4 : 2 * self->consumer_room;
+        struct shmc_pyconsumer *consumers =
+            PyMem_Realloc(self->consumers, room * sizeof *consumers);
+        if (consumers == NULL)
             return NULL;
-        self->places = places;
-        self->place_room = room;
+        self->consumers = consumers;
+        self->consumer_room = room;
     }
-    return &self->places[self->place_count++];
+    return &self->consumers[self->consumer_count++];
 }
 
 static void show(const shmc_pyreader *self, uint64_t taken, uint64_t lapped)
 {
     uint64_t busy = 0, first = UINT64_MAX, first_busy = UINT64_MAX;
 
-    for (size_t i = 0; i < self->place_count; i++) {
-        const struct shmc_pyplace *place = &self->places[i];
-        first = place->position < first ? place->position : first;
-        if (place->busy) {
+    for (size_t i = 0; i < self->consumer_count; i++) {
+        const struct shmc_pyconsumer *consumer = &self->consumers[i];
+        first = consumer->position < first ? consumer->position : first;
+        if (consumer->busy) {
             busy++;
-            first_busy = place->position < first_busy ? place->position : first_busy;
+            first_busy = consumer->position < first_busy ? consumer->position : first_busy;
         }
     }
     shmc_reader_report(self->reader, (busy != 0 ? first_busy : first) + 1, busy, taken, lapped);
 }
 
-int shmc_pyplace_note(shmc_pyreader *self, const struct shmc_pyplace *now, uint64_t taken,
-                      uint64_t lapped)
+int shmc_pyconsumer_note(shmc_pyreader *self, const struct shmc_pyconsumer *now, uint64_t taken,
+                         uint64_t lapped)
 {
-    struct shmc_pyplace *place = find(self, now->who);
+    struct shmc_pyconsumer *consumer = find(self, now->who);
 
-    if (place != NULL && place->position == now->position && place->busy == now->busy &&
+    if (consumer != NULL && consumer->position == now->position && consumer->busy == now->busy &&
         taken == 0 && lapped == 0)
         return 0;
-    if (place == NULL)
-        place = add(self);
-    if (place == NULL) {
+    if (consumer == NULL)
+        consumer = add(self);
+    if (consumer == NULL) {
         PyErr_NoMemory();
         return -1;
     }
-    *place = *now;
+    *consumer = *now;
     show(self, taken, lapped);
     return 0;
 }
@@ -86,12 +87,12 @@ PyObject *shmc_pyreader_note(PyObject *object, PyObject *const *args, Py_ssize_t
     }
     if (self->reader == NULL)
         Py_RETURN_NONE;
-    const struct shmc_pyplace now = {
+    const struct shmc_pyconsumer now = {
         .who = (uint64_t)words[WHO],
         .position = words[POSITION] > 0 ? (uint64_t)words[POSITION] : 0,
         .busy = words[BUSY] != 0,
     };
-    if (shmc_pyplace_note(self, &now, (uint64_t)words[TAKEN], (uint64_t)words[LAPPED]) < 0)
+    if (shmc_pyconsumer_note(self, &now, (uint64_t)words[TAKEN], (uint64_t)words[LAPPED]) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -104,9 +105,9 @@ PyObject *shmc_pyreader_forget(PyObject *object, PyObject *who)
 
     if (name == -1 && PyErr_Occurred())
         return NULL;
-    struct shmc_pyplace *place = self->reader == NULL ? NULL : find(self, (uint64_t)name);
-    if (place != NULL) {
-        *place = self->places[--self->place_count];
+    struct shmc_pyconsumer *consumer = self->reader == NULL ? NULL : find(self, (uint64_t)name);
+    if (consumer != NULL) {
+        *consumer = self->consumers[--self->consumer_count];
         show(self, 0, 0);
     }
     Py_RETURN_NONE;

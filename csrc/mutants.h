@@ -36,7 +36,7 @@
  *   NO_TAIL_DROP     and releases them when the window has passed it
  *   NO_RING_BOUND    an invalid word is not followed into the ring, which may have no memory
  *   NO_WIDEN_COPY    a wider ring has the deltas of the window where they belong in it
- *   NO_WIDEN_PLACES  and new ones take no place of the window that is still published
+ *   NO_WIDEN_SLOTS   and new ones take no slot of the window that is still published
  *   NO_ANNOUNCE      a sleeper announces that it sleeps
  *   NO_RECHECK       and checks once more before it does
  *   NO_RELAY_END     a reader ends the threads of its relays before it goes
@@ -236,10 +236,10 @@
 #else
 #define SHMC_KEEP_NO_WIDEN_COPY 1
 #endif
-#ifdef SHMC_MUTANT_NO_WIDEN_PLACES
-#define SHMC_KEEP_NO_WIDEN_PLACES 0
+#ifdef SHMC_MUTANT_NO_WIDEN_SLOTS
+#define SHMC_KEEP_NO_WIDEN_SLOTS 0
 #else
-#define SHMC_KEEP_NO_WIDEN_PLACES 1
+#define SHMC_KEEP_NO_WIDEN_SLOTS 1
 #endif
 #ifdef SHMC_MUTANT_NO_TAKEOVER_COUNT
 #define SHMC_KEEP_NO_TAKEOVER_COUNT 0

@@ -13,13 +13,13 @@
  *   WIDEN3  a delta of the window that has another slot in the wider ring is copied there:
  *       after the slots of all roots so far. Their slots stay as they are.
  *   WIDEN4  as long as the wider ring is not published, no slot of the published window is written:
- *       the batch uses places in the wider ring that are not among the window's old ones, or the
+ *       the batch uses slots of the wider ring that are not among the window's old ones, or the
  *       ring stays as it is and the batch becomes RELIST deltas.
  *   WIDEN5  a batch that fails, or in which nothing becomes visible, leaves the ring as it was,
  *       except for unused memory.
  *
  * Ordering: none of its own. Copies are published with the root that names the new size (ORDER5). A
- * reader with an older root reads at that root's places, and sees by the stamps whether the writer
+ * reader with an older root reads that root's slots, and sees by the stamps whether the writer
  * lapped it (RING3).
  */
 #include "writer/writer.h"
@@ -131,11 +131,11 @@ static uint64_t added(const struct shmc_writer *writer)
 
 /* WIDEN4. Whether the open batch fits into that many slots without touching the published
  * window. */
-static bool has_places(const struct shmc_writer *writer, uint64_t slots)
+static bool has_slots(const struct shmc_writer *writer, uint64_t slots)
 {
     for (uint64_t n = writer->tail; n < writer->head; n++) {
-        const uint64_t place = n & writer->ring_mask;
-        if (((place - writer->head) & (slots - 1)) < added(writer))
+        const uint64_t slot = n & writer->ring_mask;
+        if (((slot - writer->head) & (slots - 1)) < added(writer))
             return false;
     }
     return true;
@@ -167,12 +167,12 @@ static void give_back(const struct shmc_writer *writer, uint64_t slots)
     shmc_segment_empty(writer->data, ring_end(slots), ring_end(slots) + hole);
 }
 
-/* Widens to that many slots, or more if the batch finds places only there. */
+/* Widens to that many slots, or more if the batch finds free ones only there. */
 static enum shmc_status widen(struct shmc_writer *writer, uint64_t slots)
 {
     const uint64_t mask = writer->ring_mask;
 
-    while (!SHMC_CHECKED(NO_WIDEN_PLACES, has_places(writer, slots))) {
+    while (!SHMC_CHECKED(NO_WIDEN_SLOTS, has_slots(writer, slots))) {
         slots *= 2;
         if (slots > writer->super->ring_slots)
             return SHMC_FULL;

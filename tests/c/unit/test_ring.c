@@ -351,7 +351,7 @@ static void test_wider_ring_keeps_the_window(void)
     CHECK(widened >= 30 * 3);
 }
 
-/* WIDEN4, WIDEN5: a batch that does not fit is published as its deltas if the wider ring has places
+/* WIDEN4, WIDEN5: a batch that does not fit is published as its deltas if the wider ring has slots
  * for them, and as a RELIST if not; one that fails in the end has overwritten nothing published. */
 static void test_large_batch_beside_the_window(void)
 {

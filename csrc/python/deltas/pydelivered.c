@@ -197,15 +197,15 @@ static int parse_bit(PyObject *args, struct shmc_text *key, unsigned *bit, uint6
 static PyObject *delivered_set_bit(PyObject *object, PyObject *args)
 {
     const struct shmc_lives *lives = &((struct shmc_delivered *)object)->lives;
-    uint64_t position, place;
+    uint64_t position, slot;
     struct shmc_text key;
     uint32_t handle;
     unsigned bit;
 
     if (parse_bit(args, &key, &bit, &position) < 0)
         return NULL;
-    place = lives->mask == 0 ? 0 : shmc_place_of(lives, key);
-    for (; (handle = shmc_next_life(lives, key, &place)) != 0; place = (place + 1) & lives->mask) {
+    slot = lives->mask == 0 ? 0 : shmc_life_slot(lives, key);
+    for (; (handle = shmc_next_life(lives, key, &slot)) != 0; slot = (slot + 1) & lives->mask) {
         struct shmc_life *life = shmc_life_at(lives, handle);
         if (shmc_stamp_load(life->born) < position &&
             (life->flags & SHMC_ALIVE || position <= shmc_stamp_load(life->changed)))

@@ -93,17 +93,17 @@ struct shmc_text shmc_uid_of(const struct shmc_life *life, uint8_t buffer[SHMC_U
 struct shmc_text shmc_version_of(const struct shmc_life *life, uint8_t buffer[24]);
 
 /* Where a search for this key begins; there must be a table. */
-uint64_t shmc_place_of(const struct shmc_lives *self, struct shmc_text key);
-/* The next life of a key from *place on; *place is left there. 0: no more. */
-uint32_t shmc_next_life(const struct shmc_lives *self, struct shmc_text key, uint64_t *place);
+uint64_t shmc_life_slot(const struct shmc_lives *self, struct shmc_text key);
+/* The next life of a key from *slot on; *slot is left there. 0: no more. */
+uint32_t shmc_next_life(const struct shmc_lives *self, struct shmc_text key, uint64_t *slot);
 /* The object exists at this position. `sure`: the ring shows that it changed exactly there.
  * -1 with MemoryError set. */
 int shmc_lives_put(struct shmc_lives *self, const struct shmc_known *what, uint64_t stamp,
                    bool sure);
 int shmc_lives_delete(struct shmc_lives *self, const struct shmc_known *what, uint64_t stamp);
 void shmc_life_end(struct shmc_lives *self, struct shmc_life *life, uint64_t stamp);
-/* Forgets an ended life; another one may move to its place. */
-void shmc_life_drop(struct shmc_lives *self, uint64_t place);
+/* Forgets an ended life; another one may move to its slot. */
+void shmc_life_drop(struct shmc_lives *self, uint64_t slot);
 
 /* Brings the map to a root of its instance. 1: done, 0: the ring does not lead there, -1. */
 int shmc_delivered_along(struct shmc_delivered *self, const shmc_pyroot *root);

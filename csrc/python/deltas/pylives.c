@@ -1,7 +1,7 @@
 /*
  * pylives.c - the map of lives: a table over a pool of unpadded records.
  *
- * Memory: 43 bytes, the key and padding for an object, 5 to 10 for its place in the table. Uids in
+ * Memory: 43 bytes, the key and padding for an object, 5 to 10 for its slot in the table. Uids in
  * the canonical form take 16 bytes and versions up to 64 bits take 8; others are kept as texts.
  */
 #include "python/deltas/pydelivered.h"
@@ -37,9 +37,9 @@ static int hex_digit(uint8_t c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-static bool is_dash(unsigned place)
+static bool is_dash(unsigned at)
 {
-    return place == 8 || place == 13 || place == 18 || place == 23;
+    return at == 8 || at == 13 || at == 18 || at == 23;
 }
 
 /* Accepts only the spelling that uuid_text() produces. */
@@ -263,7 +263,7 @@ static void pool_give(struct shmc_lives *self, uint32_t handle)
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-uint64_t shmc_place_of(const struct shmc_lives *self, struct shmc_text key)
+uint64_t shmc_life_slot(const struct shmc_lives *self, struct shmc_text key)
 {
     return shmc_key_hash(self->secret, key.at, key.length) & self->mask;
 }
@@ -284,35 +284,35 @@ static int table_grow(struct shmc_lives *self)
     for (uint64_t i = 0; i < slots; i++) {
         if (old[i] == 0)
             continue;
-        uint64_t place = shmc_place_of(self, shmc_key_of(shmc_life_at(self, old[i])));
-        while (table[place] != 0)
-            place = (place + 1) & mask;
-        table[place] = old[i];
+        uint64_t slot = shmc_life_slot(self, shmc_key_of(shmc_life_at(self, old[i])));
+        while (table[slot] != 0)
+            slot = (slot + 1) & mask;
+        table[slot] = old[i];
     }
     PyMem_RawFree(old);
     return 0;
 }
 
-uint32_t shmc_next_life(const struct shmc_lives *self, struct shmc_text key, uint64_t *place)
+uint32_t shmc_next_life(const struct shmc_lives *self, struct shmc_text key, uint64_t *slot)
 {
     if (self->mask == 0)
         return 0;
-    for (; self->table[*place] != 0; *place = (*place + 1) & self->mask) {
-        if (same_text(key, shmc_key_of(shmc_life_at(self, self->table[*place]))))
-            return self->table[*place];
+    for (; self->table[*slot] != 0; *slot = (*slot + 1) & self->mask) {
+        if (same_text(key, shmc_key_of(shmc_life_at(self, self->table[*slot]))))
+            return self->table[*slot];
     }
     return 0;
 }
 
 static uint32_t find_alive(const struct shmc_lives *self, struct shmc_text key)
 {
-    uint64_t place = shmc_place_of(self, key);
+    uint64_t slot = shmc_life_slot(self, key);
     uint32_t handle;
 
-    while ((handle = shmc_next_life(self, key, &place)) != 0) {
+    while ((handle = shmc_next_life(self, key, &slot)) != 0) {
         if (shmc_life_at(self, handle)->flags & SHMC_ALIVE)
             return handle;
-        place = (place + 1) & self->mask;
+        slot = (slot + 1) & self->mask;
     }
     return 0;
 }
@@ -322,7 +322,7 @@ static void table_remove(struct shmc_lives *self, uint64_t gap)
 {
     self->table[gap] = 0;
     for (uint64_t i = (gap + 1) & self->mask; self->table[i] != 0; i = (i + 1) & self->mask) {
-        const uint64_t home = shmc_place_of(self, shmc_key_of(shmc_life_at(self, self->table[i])));
+        const uint64_t home = shmc_life_slot(self, shmc_key_of(shmc_life_at(self, self->table[i])));
         if (((i - home) & self->mask) < ((i - gap) & self->mask))
             continue;
         self->table[gap] = self->table[i];
@@ -341,9 +341,9 @@ static int life_add(struct shmc_lives *self, const struct shmc_known *what, stru
     const uint32_t handle = pool_take(self, size);
     if (handle == 0)
         return -1;
-    uint64_t place = shmc_place_of(self, what->key);
-    while (self->table[place] != 0)
-        place = (place + 1) & self->mask;
+    uint64_t slot = shmc_life_slot(self, what->key);
+    while (self->table[slot] != 0)
+        slot = (slot + 1) & self->mask;
     head->flags |= SHMC_ALIVE | SHMC_SEEN;
     stamp_store(head->born, stamp);
     stamp_store(head->changed, stamp);
@@ -358,7 +358,7 @@ static int life_add(struct shmc_lives *self, const struct shmc_known *what, stru
     }
     if (head->flags & SHMC_VERSION_TEXT)
         memcpy(to, what->version.at, what->version.length);
-    self->table[place] = handle;
+    self->table[slot] = handle;
     self->alive++;
     return 0;
 }
@@ -371,11 +371,11 @@ void shmc_life_end(struct shmc_lives *self, struct shmc_life *life, uint64_t sta
     self->ended++;
 }
 
-void shmc_life_drop(struct shmc_lives *self, uint64_t place)
+void shmc_life_drop(struct shmc_lives *self, uint64_t slot)
 {
-    const uint32_t handle = self->table[place];
+    const uint32_t handle = self->table[slot];
 
-    table_remove(self, place);
+    table_remove(self, slot);
     pool_give(self, handle);
     self->ended--;
 }
@@ -388,12 +388,12 @@ static int life_move(struct shmc_lives *self, uint32_t handle, const struct shmc
 
     if (life_add(self, what, head, size, stamp) < 0)
         return -1;
-    uint64_t place = shmc_place_of(self, what->key);
-    while (self->table[place] != handle)
-        place = (place + 1) & self->mask;
+    uint64_t slot = shmc_life_slot(self, what->key);
+    while (self->table[slot] != handle)
+        slot = (slot + 1) & self->mask;
     self->ended++; /* for a moment: shmc_life_drop() counts those */
     self->alive--;
-    shmc_life_drop(self, place);
+    shmc_life_drop(self, slot);
     struct shmc_life *moved = shmc_life_at(self, find_alive(self, what->key));
     memcpy(moved->born, old.born, sizeof moved->born);
     memcpy(moved->bits, old.bits, sizeof moved->bits);

@@ -38,9 +38,9 @@ static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "no lock table can be shared between 
  */
 #ifdef SHMC_FAILPOINTS
 extern void shmc_failpoint(const volatile void *about_to_store);
-#define SHMC_FAILPOINT(place) shmc_failpoint(place)
+#define SHMC_FAILPOINT(where) shmc_failpoint(where)
 #else
-#define SHMC_FAILPOINT(place) ((void)0)
+#define SHMC_FAILPOINT(where) ((void)0)
 #endif
 
 static inline uint64_t shmc_load_racy(const shmc_atomic *word)

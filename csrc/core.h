@@ -86,7 +86,7 @@ struct shmc_pinned {
 struct shmc_reader {
     struct shmc_span span; /* size is raised by each pin (PIN9); at most that of the map */
     const struct shmc_segment *data; /* the caller's, as long as the handle */
-    uint64_t ring_slots; /* there is place for: as it was checked when the handle was made */
+    uint64_t ring_slots; /* there is room for: as it was checked when the handle was made */
     const struct shmc_super *super;
     struct shmc_seats_header *seats; /* NULL: no seat */
     struct shmc_seat *seat;

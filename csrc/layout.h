@@ -162,7 +162,7 @@ struct shmc_super {
     shmc_atomic over; /* 1: no more publications here, there may be a successor */
     shmc_atomic reserved3[6];
     /* floor: written in steps, loaded after each value that is read (LAYOUT4). Generations below it
-     * that a seat still pins, and that stay intact, are named in kept; 0 = an unused place. */
+     * that a seat still pins, and that stay intact, are named in kept; 0 = an unused entry. */
     shmc_atomic floor;
     shmc_atomic kept[SHMC_KEPT];
     struct shmc_root roots[SHMC_ROOTS];

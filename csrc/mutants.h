@@ -27,7 +27,7 @@
  *   NO_UNDO          an aborted batch gives back everything it took
  *   NO_TABLE_REMOVE  a value whose count falls to zero leaves the table of equals
  *   NO_FORGET_NOTE   a block records that the table of equals forgot it
- *   NO_FORGET_START  and it forgets in an order in which all remaining entries find a place
+ *   NO_FORGET_START  and it forgets in an order in which all remaining entries find a bucket
  *   NO_NEW_KEPT      entries added since it last forgot stay in the table of equals
  *   NO_KEEP_EQUAL    an object that is equal under other words changes nothing
  *   NO_SIGN_CHECK    members whose texts may be equal are all compared

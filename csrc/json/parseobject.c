@@ -101,9 +101,9 @@ static uint64_t hash_of(const struct shmc_parser *parser, shmc_word key)
     return shmc_key_hash(parser->writer->intern.seed[0], bytes, length);
 }
 
-/* The place of a key among the first `count`; the table, if in use, has them by hash. */
-static size_t place_of(const struct shmc_parser *parser, const shmc_word *keys, size_t count,
-                       shmc_word key, size_t mask, size_t *slot)
+/* The number of a key among the first `count`; the table, if in use, has them by hash. */
+static size_t number_of(const struct shmc_parser *parser, const shmc_word *keys, size_t count,
+                        shmc_word key, size_t mask, size_t *slot)
 {
     const uint64_t *const table = parser->scratch.items;
 
@@ -137,10 +137,10 @@ static enum shmc_status merge_repeated(struct shmc_parser *parser, size_t base, 
         memset(parser->scratch.items, 0, (mask + 1) * sizeof(uint64_t));
     }
     for (size_t i = 0; i < *count; i++) {
-        const size_t place = place_of(parser, keys, kept, keys[i], mask, &slot);
-        keys[place] = keys[i];
-        words[place] = words[i];
-        if (place < kept)
+        const size_t number = number_of(parser, keys, kept, keys[i], mask, &slot);
+        keys[number] = keys[i];
+        words[number] = words[i];
+        if (number < kept)
             continue;
         kept++;
         if (mask != 0)

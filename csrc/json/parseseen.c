@@ -65,7 +65,7 @@ static void hash_text(const struct shmc_parser *parser, const uint8_t *at, size_
 }
 
 /* Whether this text may have an entry, the container being open already (SEEN1). */
-static bool is_place(const struct shmc_parser *parser)
+static bool may_have_entry(const struct shmc_parser *parser)
 {
     return parser->depth - FIRST_DEPTH <= LAST_DEPTH - FIRST_DEPTH &&
            !(parser->depth == FIRST_DEPTH && parser->in_metadata);
@@ -82,7 +82,7 @@ const uint8_t *shmc_seen_find(const struct shmc_parser *parser, const uint8_t *a
     const struct shmc_writer *const writer = parser->writer;
     uint64_t hash[2];
 
-    if (writer->seen.entries == NULL || !is_place(parser))
+    if (writer->seen.entries == NULL || !may_have_entry(parser))
         return NULL;
     const shmc_offset block = shmc_block_of(previous);
     const struct shmc_seen_entry *const entry = entry_at(&writer->seen, shmc_granule(block));
@@ -128,8 +128,8 @@ void shmc_seen_note(struct shmc_parser *parser, const uint8_t *at, const uint8_t
     struct shmc_writer *const writer = parser->writer;
     const size_t length = (size_t)(after - at);
 
-    if (length < LEAST_TEXT || length > UINT32_MAX || !is_place(parser) || !shmc_is_block(word) ||
-        !grow(writer))
+    if (length < LEAST_TEXT || length > UINT32_MAX || !may_have_entry(parser) ||
+        !shmc_is_block(word) || !grow(writer))
         return;
     const shmc_offset block = shmc_block_of(word);
     struct shmc_seen_entry *const entry = entry_at(&writer->seen, shmc_granule(block));

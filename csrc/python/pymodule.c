@@ -18,7 +18,7 @@
  *
  *   class Root:                      # one pinned generation; no public constructor
  *       generation: int; head: int; tail: int; instance: int; reader: Reader; valid: bool
- *       def names(self) -> list[str]                        # place = id
+ *       def names(self) -> list[str]                        # by id
  *       def record(self, id: int) -> dict   # name, settings, state, reason, since_ns, version,
  *                                 # generation, count, unbroken, breaks, listed,
  *                                 # indices: list of (name, settings, count)

@@ -257,8 +257,8 @@ static bool see_order(struct survey *survey, const struct shmc_tree_kind *kind, 
 /* ---- directories ---------------------------------------------------------------------------- */
 
 /* DIRECTORY1 and DIRECTORY2 for one entry of a bucket. */
-static bool see_place(struct survey *survey, const struct shmc_record *record,
-                      const struct shmc_directory_node *bucket, uint64_t index)
+static bool see_directory_entry(struct survey *survey, const struct shmc_record *record,
+                                const struct shmc_directory_node *bucket, uint64_t index)
 {
     const struct shmc_span *span = survey->span;
     const uint64_t hash = shmc_load_at(span, bucket->words + index * 8);
@@ -295,7 +295,7 @@ static bool see_directory_node(struct survey *survey, const struct shmc_record *
         return fail(survey, "the node at %#llx has two parents", (unsigned long long)offset);
     for (uint64_t i = 0; i < node.count; i++) {
         if (!node.inner) {
-            if (!see_place(survey, record, &node, i))
+            if (!see_directory_entry(survey, record, &node, i))
                 return false;
             continue;
         }

@@ -71,7 +71,7 @@ static bool same_key(const struct shmc_span *span, shmc_word word, const uint8_t
            shmc_string_is(span, &string, key, length);
 }
 
-/* The place of a key in a bucket; count if absent. The object is prefetched while the key is
+/* The number of a key in a bucket; count if absent. The object is prefetched while the key is
  * compared: a caller that looks a key up reads the object next. */
 static inline uint64_t bucket_search(const struct shmc_span *span, shmc_offset bucket,
                                      uint64_t count, uint64_t hash, const uint8_t *key,

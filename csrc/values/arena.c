@@ -636,10 +636,10 @@ enum shmc_status shmc_arena_claim(struct shmc_arena *arena, shmc_offset block, u
     }
     if (status != SHMC_OK)
         return status;
-    uint64_t *place = &page->meta[slot_of(page, block)];
-    if ((uint32_t)*place != SHMC_META_FREE)
+    uint64_t *at = &page->meta[slot_of(page, block)];
+    if ((uint32_t)*at != SHMC_META_FREE)
         return SHMC_CORRUPT; /* it was claimed as something else */
-    *place = meta;
+    *at = meta;
     return SHMC_OK;
 }
 

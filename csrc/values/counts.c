@@ -181,7 +181,7 @@ static void count_death(struct shmc_writer *writer, unsigned tag)
 /*
  * The dead form a stack through their links: a chain of any length needs no memory. Dead blocks are
  * mostly old and cold, so the code never waits for one at a time: a block is prefetched when it
- * dies, its children's counts before they are lowered, and its place in the table of equals a few
+ * dies, its children's counts before they are lowered, and its entry in the table of equals a few
  * blocks before it is removed from there.
  */
 #define LEAVING 8u
@@ -194,11 +194,11 @@ struct dead {
 
 static void leave_table(struct shmc_writer *writer, struct dead *dead, uint64_t entry)
 {
-    uint64_t *place = &dead->leaving[dead->count % LEAVING];
+    uint64_t *oldest = &dead->leaving[dead->count % LEAVING];
 
     if (dead->count++ >= LEAVING)
-        SHMC_UNLESS(NO_TABLE_REMOVE, shmc_intern_remove(&writer->intern, *place)); /* COUNT3 */
-    *place = entry;
+        SHMC_UNLESS(NO_TABLE_REMOVE, shmc_intern_remove(&writer->intern, *oldest)); /* COUNT3 */
+    *oldest = entry;
 }
 
 static void block_down(struct shmc_writer *writer, struct dead *dead, unsigned tag,

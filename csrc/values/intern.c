@@ -3,8 +3,8 @@
  *
  * A private table of the writer: buckets of eight entries, a line of the cache each. An
  * entry lies in the bucket where its hash leads, or, while that is full, in the next one that
- * is not; so a look-up is usually one line, and ends at the first empty place. An entry packs the
- * place of the block, its kind, whether it was added since the table last forgot, and 28 bits of
+ * is not; so a look-up is usually one line, and ends at the first empty entry. An entry packs the
+ * granule of the block, its kind, whether it was added since the table last forgot, and 28 bits of
  * its hash:
  *
  *     63            32 31  29  28  27          0
@@ -29,9 +29,9 @@
  *       forgot one of them: different words imply nothing about the values, equal words imply that
  *       they are equal.
  *   INTERN3  the hash is keyed by a secret of the writer: no outsider can choose
- *       objects that all hash to one place; equality compares the bytes.
+ *       objects that all hash to one bucket; equality compares the bytes.
  *   INTERN4  every bucket between the one where an entry's hash leads and the one where it
- *       lies is full; in a bucket the empty places are the last ones.
+ *       lies is full; in a bucket the empty entries are the last ones.
  *   INTERN5  the table forgets only between batches, and never a new entry or one with another
  *       count than 1: in one batch equal values that are made have one word.
  */
@@ -110,7 +110,7 @@ void shmc_intern_destroy(struct shmc_intern *table, struct shmc_heap *heap)
     table->entries = NULL;
 }
 
-/* The first place of the bucket where an entry's hash leads. */
+/* The first entry of the bucket where an entry's hash leads. */
 static inline uint64_t home(const struct shmc_intern *table, uint64_t entry)
 {
     return (((entry & HASH_MASK) * (table->capacity / BUCKET)) >> HASH_BITS) * BUCKET;
@@ -121,7 +121,7 @@ static inline uint64_t next(const struct shmc_intern *table, uint64_t bucket)
     return bucket + BUCKET == table->capacity ? 0 : bucket + BUCKET;
 }
 
-/* How many of a bucket's places are taken: the first ones (INTERN4). */
+/* How many of a bucket's entries are taken: the first ones (INTERN4). */
 static inline unsigned taken(const uint64_t *bucket)
 {
     unsigned i = BUCKET;
@@ -131,7 +131,7 @@ static inline unsigned taken(const uint64_t *bucket)
     return i;
 }
 
-static void place(struct shmc_intern *table, uint64_t entry)
+static void put(struct shmc_intern *table, uint64_t entry)
 {
     for (uint64_t bucket = home(table, entry);; bucket = next(table, bucket)) {
         const unsigned i = taken(table->entries + bucket);
@@ -179,14 +179,14 @@ static uint64_t count_kept(const struct shmc_intern *table, const struct shmc_ar
     return kept;
 }
 
-/* Finds a new place for the entry, now an old one, or records in its block that it has none. */
+/* Puts the entry back, now an old one, or records in its block that it has none. */
 static void keep_or_forget(struct shmc_intern *table, const struct shmc_arena *arena,
                            uint64_t entry)
 {
     if (entry == 0)
         return;
     if (is_kept(arena, entry))
-        place(table, entry & ~NEW);
+        put(table, entry & ~NEW);
     else
         SHMC_UNLESS(NO_FORGET_NOTE, *shmc_arena_meta(arena, entry >> 32 << 3) &=
                                     ~((uint64_t)SHMC_META_IN << 32));
@@ -202,7 +202,7 @@ static void forget_in_place(struct shmc_intern *table, const struct shmc_arena *
     uint64_t bucket = 0;
 
     while (SHMC_KEEP_NO_FORGET_START && table->entries[bucket + BUCKET - 1] != 0)
-        bucket += BUCKET; /* exists: an eighth of all places is empty */
+        bucket += BUCKET; /* exists: an eighth of all entries is empty */
     for (uint64_t i = 0; i < table->capacity; i += BUCKET) {
         uint64_t entries[BUCKET];
 
@@ -253,7 +253,7 @@ enum shmc_status shmc_intern_reserve(struct shmc_intern *table, struct shmc_heap
         return status;
     for (uint64_t i = 0; i < old.capacity; i++) {
         if (old.entries[i] != 0)
-            place(table, old.entries[i]);
+            put(table, old.entries[i]);
     }
     entries_free(&old, heap);
     return SHMC_OK;
@@ -327,7 +327,7 @@ bool shmc_intern_find(const struct shmc_intern *table, const uint8_t *base, unsi
 
 void shmc_intern_add(struct shmc_intern *table, unsigned tag, uint64_t hash, shmc_offset block)
 {
-    place(table, (uint64_t)shmc_granule(block) << 32 | (uint64_t)tag << TAG_SHIFT | NEW | hash);
+    put(table, (uint64_t)shmc_granule(block) << 32 | (uint64_t)tag << TAG_SHIFT | NEW | hash);
     table->count++;
 }
 
@@ -338,7 +338,7 @@ static uint64_t distance(const struct shmc_intern *table, uint64_t from, uint64_
 
 /*
  * Takes an entry out. If its bucket was full, an entry that lies further on because of that moves
- * back into its place, and so on from there (INTERN4).
+ * back into the hole, and so on from there (INTERN4).
  */
 static void close_gap(struct shmc_intern *table, uint64_t hole)
 {
@@ -403,7 +403,7 @@ enum shmc_status shmc_intern_restore(struct shmc_intern *table, struct shmc_heap
         return status;
     *in = !shmc_intern_find(table, base, tag, content, count, entry & HASH_MASK, &equal);
     if (*in) { /* INTERN2 */
-        place(table, entry);
+        put(table, entry);
         table->count++;
     }
     return SHMC_OK;

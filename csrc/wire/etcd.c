@@ -4,7 +4,7 @@
  * Fields that are not known are passed over, and of a field that comes twice the last one counts,
  * as protobuf has it.
  *
- * ETCDANSWER1  a value with "resourceVersion":"..." put at its version place is the text that
+ * ETCDANSWER1  a value with "resourceVersion":"..." put where its metadata begins is the text that
  *              object_text() of source/etcd/values.py makes of it.
  */
 #include <string.h>
@@ -262,7 +262,7 @@ static bool may_have_version(const uint8_t *bytes, size_t length)
     return false;
 }
 
-const uint8_t *shmc_etcd_version_place(struct shmc_bytes value, bool *empty)
+const uint8_t *shmc_etcd_version_at(struct shmc_bytes value, bool *empty)
 {
     const uint8_t *const end = value.end, *const at = metadata_of(value.at, end);
 

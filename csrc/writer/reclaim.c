@@ -22,10 +22,10 @@
  *       nothing that it may lead to was reused. A lost, wiped or invented pin therefore
  *       can cost memory or a StaleObjectError, never a wrong value. A pin that is below the
  *       floor and not in kept never counts again.
- *   RECLAIM4  every pin that counts and is below the floor is in kept, in one place for as long as
+ *   RECLAIM4  every pin that counts and is below the floor is in kept, in one entry for as long as
  *       it is pinned. If there are more than fit, the floor stays at or below the others,
  *       and blocks retired above it wait in their group.
- *   RECLAIM5  blocks are held only by pins below the floor, so kept has a place for each list.
+ *   RECLAIM5  blocks are held only by pins below the floor, so kept has an entry for each list.
  *   RECLAIM6  an open pin represents generations that are not named: blocks retired above it
  *       wait, and the kept ones above it stay.
  *   RECLAIM7  One call scans SEATS twice and visits SHMC_LIMBO_STEP blocks, and two for each
@@ -45,9 +45,9 @@
  *   ORDER1  publish ▸ full fence ▸ scan of pins, here and in publish.c; pairs with store
  *       pin ▸ full fence ▸ load latest again, in shmc_pin(). A reader whose pin the
  *       scan misses finds that latest moved, and tries again.
- *   KEPT1  new places of kept ▸ floor (release); pairs with floor ▸ acquire fence ▸ kept in
- *       shmc_valid(). A reader below a new floor finds its place, if it has one.
- *   ORDER2  floor, places taken out of kept ▸ release fence ▸ words of the reused block; pairs
+ *   KEPT1  new entries of kept ▸ floor (release); pairs with floor ▸ acquire fence ▸ kept in
+ *       shmc_valid(). A reader below a new floor finds its entry, if it has one.
+ *   ORDER2  floor, entries taken out of kept ▸ release fence ▸ words of the reused block; pairs
  *       with words ▸ acquire fence ▸ floor, kept in shmc_valid(). A reader that copied a new
  *       word sees that its generation is gone.
  *
@@ -235,17 +235,17 @@ static uint64_t ceiling_of(const struct shmc_writer *writer, const struct shmc_p
 
 static void keep(struct shmc_super *super, uint64_t pin)
 {
-    shmc_atomic *place = NULL;
+    shmc_atomic *unused = NULL;
 
     for (unsigned i = 0; i < SHMC_KEPT; i++) {
         const uint64_t kept = shmc_load_racy(&super->kept[i]);
         if (kept == pin)
             return; /* RECLAIM4: it stays where it is */
-        if (kept == 0 && place == NULL)
-            place = &super->kept[i];
+        if (kept == 0 && unused == NULL)
+            unused = &super->kept[i];
     }
-    assert(place != NULL); /* RECLAIM4 */
-    SHMC_UNLESS(NO_KEEP, shmc_store_racy(place, pin));
+    assert(unused != NULL); /* RECLAIM4 */
+    SHMC_UNLESS(NO_KEEP, shmc_store_racy(unused, pin));
 }
 
 /* Raises the floor to `floor` or above, and sets kept to match the pins: ORDER2, KEPT1. */

@@ -228,27 +228,27 @@ enum shmc_status shmc_set_state(struct shmc_writer *writer, uint32_t id, uint64_
 
 /* Replaces a word of a resource; the new one is counted and the old one released. */
 static enum shmc_status set_word(struct shmc_writer *writer, struct shmc_wresource *resource,
-                                 shmc_word word, shmc_word *place)
+                                 shmc_word word, shmc_word *stored)
 {
-    if (word == *place)
+    if (word == *stored)
         return SHMC_OK;
     enum shmc_status status = shmc_touch(writer, resource);
     if (status == SHMC_OK)
         status = shmc_take(writer, word);
     if (status == SHMC_OK)
-        status = shmc_drop_later(writer, *place);
+        status = shmc_drop_later(writer, *stored);
     if (status == SHMC_OK)
-        *place = word;
+        *stored = word;
     return shmc_poison(writer, status);
 }
 
 static enum shmc_status set_text(struct shmc_writer *writer, struct shmc_wresource *resource,
-                                 const char *text, size_t length, shmc_word *place)
+                                 const char *text, size_t length, shmc_word *stored)
 {
     shmc_word word;
     const enum shmc_status status = shmc_make_text(writer, text, length, &word);
 
-    return status == SHMC_OK ? set_word(writer, resource, word, place) : status;
+    return status == SHMC_OK ? set_word(writer, resource, word, stored) : status;
 }
 
 enum shmc_status shmc_set_version(struct shmc_writer *writer, uint32_t id, const char *version,

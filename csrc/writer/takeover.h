@@ -26,7 +26,7 @@ struct takeover {
     struct shmc_writer *writer;
     enum shmc_status status; /* CORRUPT, unless something else went wrong */
     struct shmc_list shapes; /* their ids (LAYOUT6) */
-    uint64_t waiting[WAITING]; /* blocks for the table of equals, whose place is being prefetched */
+    uint64_t waiting[WAITING]; /* blocks for the table of equals, whose entry is being prefetched */
     unsigned waits;
     unsigned depth;
     struct visit visits[DEPTH];

@@ -35,17 +35,17 @@ static bool restore_equal(struct takeover *takeover, uint64_t entry)
 }
 
 /*
- * Into the table of equals, a few blocks later: until then its place has arrived. Only blocks with
+ * Into the table of equals, a few blocks later: until then its entry has arrived. Only blocks with
  * two references: a unique value probably stays unique, and an equal one may get another block
  * (INTERN2).
  */
 static bool restore_later(struct takeover *takeover, unsigned tag, shmc_offset block)
 {
     const struct shmc_writer *writer = takeover->writer;
-    uint64_t *place = &takeover->waiting[takeover->waits % WAITING];
-    const uint64_t earlier = *place;
+    uint64_t *waiting = &takeover->waiting[takeover->waits % WAITING];
+    const uint64_t earlier = *waiting;
 
-    *place = shmc_intern_entry(&writer->intern, writer->data->base, tag, block);
+    *waiting = shmc_intern_entry(&writer->intern, writer->data->base, tag, block);
     return takeover->waits++ < WAITING || restore_equal(takeover, earlier);
 }
 

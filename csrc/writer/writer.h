@@ -196,7 +196,7 @@ bool shmc_same_value(const struct shmc_writer *writer, shmc_word a, shmc_word b)
 /* intern.c ---------------------------------------------------------------------------- */
 
 enum shmc_status shmc_intern_reserve(struct shmc_intern *table, struct shmc_heap *heap);
-/* The hash of a block's content. Prefetches its place: a look-up or addition a little later does
+/* The hash of a block's content. Prefetches its entry: a look-up or addition a little later does
  * not wait for memory. */
 uint64_t shmc_intern_hash(const struct shmc_intern *table, unsigned tag, const uint64_t *content,
                           size_t count);
@@ -205,7 +205,7 @@ bool shmc_intern_find(const struct shmc_intern *table, const uint8_t *base, unsi
 void shmc_intern_add(struct shmc_intern *table, unsigned tag, uint64_t hash, shmc_offset block);
 bool shmc_intern_has(const struct shmc_intern *table, const uint8_t *base, unsigned tag,
                      shmc_offset block);
-/* The entry of a block that is in the table. Prefetches its place: removing it a little
+/* The entry of a block that is in the table. Prefetches it: removing it a little
  * later does not wait for memory. */
 uint64_t shmc_intern_entry(const struct shmc_intern *table, const uint8_t *base, unsigned tag,
                            shmc_offset block);

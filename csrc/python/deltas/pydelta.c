@@ -203,7 +203,7 @@ static PyMethodDef delta_methods[] = {
 #define AT(field) (offsetof(struct shmc_pydelta, at) + offsetof(struct shmc_delta, field))
 
 static PyMemberDef delta_members[] = {
-    {"number", T_ULONGLONG, AT(number), READONLY, "Its place in the endless sequence."},
+    {"number", T_ULONGLONG, AT(number), READONLY, "Its number in the endless sequence."},
     {"generation", T_ULONGLONG, AT(generation), READONLY, "The first generation with the change."},
     {"resource", T_UINT, AT(resource), READONLY, "The resource's id."},
     {"shard", T_ULONGLONG, AT(shard), READONLY, "The hash whose ranges are shards."},

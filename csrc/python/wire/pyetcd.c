@@ -36,7 +36,7 @@ static PyObject *text_of(const struct shmc_etcd_event *event)
     char more[64];
     bool empty;
 
-    const uint8_t *const at = shmc_etcd_version_place(event->value, &empty);
+    const uint8_t *const at = shmc_etcd_version_at(event->value, &empty);
     if (at == NULL)
         return Py_NewRef(Py_None);
     const size_t added = (size_t)PyOS_snprintf(more, sizeof more, "\"resourceVersion\":\"%lld\"%s",

@@ -34,19 +34,19 @@ static struct shmc_keys *keys_new(uint32_t count)
     return keys;
 }
 
-static void place(struct shmc_keys **at, struct shmc_keys *keys)
+static void keep(struct shmc_keys **at, struct shmc_keys *keys)
 {
     keys->references++;
     shmc_keys_release(*at);
     *at = keys;
 }
 
-static struct shmc_keys **id_place(struct shmc_encoder *encoder, uint64_t id)
+static struct shmc_keys **by_id(struct shmc_encoder *encoder, uint64_t id)
 {
     return &encoder->by_id[id % SHMC_KEYS_CACHE];
 }
 
-static struct shmc_keys **sequence_place(struct shmc_encoder *encoder, uint64_t sequence)
+static struct shmc_keys **by_sequence(struct shmc_encoder *encoder, uint64_t sequence)
 {
     return &encoder->by_sequence[(sequence >> 32) % SHMC_KEYS_CACHE];
 }
@@ -105,7 +105,7 @@ struct shmc_keys *shmc_keys_of_shape(struct shmc_encoder *encoder, shmc_offset s
     const struct shmc_span *span = encoder->span;
     const uint64_t id = shmc_load_at(span, shape);
     const uint64_t count = shmc_load_at(span, shape + 8);
-    struct shmc_keys **at = id_place(encoder, id);
+    struct shmc_keys **at = by_id(encoder, id);
 
     if (*at != NULL && (*at)->id == id)
         return *at;
@@ -127,7 +127,7 @@ struct shmc_keys *shmc_keys_of_shape(struct shmc_encoder *encoder, shmc_offset s
         }
         keys->sequence = mix_hash(keys->sequence, keys->keys[i]);
     }
-    place(at, keys);
+    keep(at, keys);
     shmc_keys_release(keys);
     return *at;
 }
@@ -218,8 +218,8 @@ static int remember(struct shmc_encoder *encoder, PyObject *dict, uint64_t seque
     keys->shape = shape;
     keys->id = shmc_load_at(encoder->span, shape);
     keys->deaths = shmc_shape_deaths(encoder->writer);
-    place(sequence_place(encoder, sequence), keys);
-    place(id_place(encoder, keys->id), keys);
+    keep(by_sequence(encoder, sequence), keys);
+    keep(by_id(encoder, keys->id), keys);
     shmc_keys_release(keys);
     return 0;
 }
@@ -233,7 +233,7 @@ int shmc_keys_of_dict(struct shmc_encoder *encoder, PyObject *dict, shmc_offset 
 
     while (shmc_entries_next(dict, &position, &key, &value))
         sequence = mix_hash(sequence, key);
-    struct shmc_keys *keys = *sequence_place(encoder, sequence);
+    struct shmc_keys *keys = *by_sequence(encoder, sequence);
     if (keys != NULL && keys->sequence == sequence && keys->deaths == deaths &&
         keys->count == (uint32_t)PyDict_GET_SIZE(dict) && same_keys(keys, dict)) {
         *shape = keys->shape;

@@ -23,7 +23,7 @@ static inline void check_inside(struct shmc_bytes whole, struct shmc_bytes part)
 static inline void check_value(struct shmc_bytes value)
 {
     bool empty = false;
-    const uint8_t *const at = shmc_etcd_version_place(value, &empty);
+    const uint8_t *const at = shmc_etcd_version_at(value, &empty);
 
     if (at == NULL)
         return;

@@ -81,7 +81,7 @@ class Server(Listening):
         self.page: Interface | None = None
         """The page of `shmcache ui`, if it is offered."""
         self.lasting = Quota(self.limits.lasting)
-        """The places of watches."""
+        """The admissions of watches."""
         self.consistency = Consistency(
             cache,
             self.loop,
@@ -94,7 +94,7 @@ class Server(Listening):
             self.quick = self.usual.answer  # type: ignore[method-assign]  # one call less for each
         self.watches = WatchHub(self, bookmark_seconds=self.serving.bookmark_seconds)
         self.waiting = Shares(self.limits.waiting)
-        """The places of requests that wait for a version."""
+        """The shares of requests that wait for a version."""
 
     def count_slow(self) -> None:
         """See Listening; other processes see it on the seat of this one."""

@@ -1,6 +1,6 @@
-"""The permission of a watch: a place among the long requests, and a user that may still read.
+"""The permission of a watch: an admission among the long requests, and a user that may still read.
 
-PERMIT1  a watch takes a place before it begins, and gives it back when it ends.
+PERMIT1  a watch is admitted before it begins, and gives its admission back when it ends.
 PERMIT2  where clients need tokens, a watch's user is looked up again every RECHECK_SECONDS. A
          watch whose token or permission is gone ends with the 401 or 403 that a new request
          would get, within REVOKED_SECONDS.
@@ -43,7 +43,7 @@ class Lasting(Protocol):
 
 
 class Permit:
-    """The permission of one watch. A Failure (429) if no place is free."""
+    """The permission of one watch. A Failure (429) if none is free."""
 
     def __init__(self, server: Server, request: HttpRequest, connection: Connection) -> None:
         self._server = server
@@ -53,7 +53,7 @@ class Permit:
         self._timer: Timer | None = None
         self._task: Task | None = None
         self._misses = 0
-        self._ticket = server.lasting.enter(connection.holder, self._give_way)
+        self._admission = server.lasting.enter(connection.holder, self._give_way)
 
     def _give_way(self) -> None:
         if self._watcher is not None:
@@ -66,7 +66,7 @@ class Permit:
 
     def leave(self) -> None:
         """The watch has ended, or never began. Idempotent."""
-        self._ticket.leave()
+        self._admission.leave()
         self._watcher = None
         if self._timer is not None:
             self._timer.cancel()

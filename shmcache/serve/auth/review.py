@@ -7,8 +7,9 @@ few threads of their own, so that a slow API server delays only requests that ne
              KEEP_SECONDS in both directions.
     REVIEW2  a peer can cause only a limited number of reviews of tokens that were never valid;
              further ones get 429. Tokens that were valid before, and what their users may do, are
-             reviewed whatever others do: requests with other tokens wait in half of the places,
-             for threads of their own. Peers have their turns there, and users in the other half.
+             reviewed whatever others do: requests with other tokens wait in a line of their
+             own, half as long, for threads of their own. Peers have their turns there, and users in
+             the first line.
     REVIEW3  no answer of a review leads to another server: redirects are answers like any other.
 """
 
@@ -71,8 +72,8 @@ class Review:
     ) -> None:
         self._post = post
         self._keep = keep_seconds
-        self._users = _Place(Workers(loop, THREADS), Shares(most))
-        self._strangers = _Place(Workers(loop, STRANGE_THREADS), Shares(max(most // 2, 1)))
+        self._users = _Line(Workers(loop, THREADS), Shares(most))
+        self._strangers = _Line(Workers(loop, STRANGE_THREADS), Shares(max(most // 2, 1)))
         self._known = KeptAnswers(MOST, MOST_BYTES, clock)
         self._refused = KeptAnswers(REFUSED, MOST_BYTES, clock)
         """Results of unknown tokens: kept apart, so that they evict nothing else."""
@@ -96,9 +97,9 @@ class Review:
             "apiVersion": "authentication.k8s.io/v1",
             "spec": {"token": token},
         }
-        place, holder = (self._users, hashed) if hashed in self._proven else (self._strangers, peer)
+        line, holder = (self._users, hashed) if hashed in self._proven else (self._strangers, peer)
         found: User | None = await self._decided(
-            key, lambda: _user(self._post(TOKENS, body)), place, holder
+            key, lambda: _user(self._post(TOKENS, body)), line, holder
         )
         if found is not None:
             self._proven.pop(hashed, None)
@@ -145,25 +146,25 @@ class Review:
             )  # fmt: skip
 
     async def _decided(
-        self, key: bytes, ask: Callable[[], Any], place: _Place, holder: Hashable
+        self, key: bytes, ask: Callable[[], Any], line: _Line, holder: Hashable
     ) -> Any:
         """The answer; a Failure (429) where too many requests wait for theirs already."""
         known = self._kept(key)
         if known is not None:
             return known[0]
-        place.waiting.take(holder)
+        line.waiting.take(holder)
         try:
-            return await self._answer_to(key, ask, place, holder)
+            return await self._answer_to(key, ask, line, holder)
         finally:
-            place.waiting.give_back(holder)
+            line.waiting.give_back(holder)
 
     async def _answer_to(
-        self, key: bytes, ask: Callable[[], Any], place: _Place, holder: Hashable
+        self, key: bytes, ask: Callable[[], Any], line: _Line, holder: Hashable
     ) -> Any:
         waiting = Pending[Any]()
         if key not in self._asked:
             self._asked[key] = []
-            place.workers.run(
+            line.workers.run(
                 ask, lambda value, error: self._answered(key, value, error), holder=holder
             )
         others = self._asked[key]
@@ -194,7 +195,7 @@ class Review:
         self._strangers.workers.close()
 
 
-class _Place(NamedTuple):
+class _Line(NamedTuple):
     """Where requests wait for their reviews, and who sends these."""
 
     workers: Workers

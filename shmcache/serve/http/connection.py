@@ -263,7 +263,7 @@ class Connection(Wire):
 
     @property
     def waits(self) -> bool:
-        """Whether it may go where a new connection needs its place (ROOM1).
+        """Whether it may go where a new connection needs its room (ROOM1).
 
         It waits for its client (for a request, a body, to take an answer), or for room that other
         clients hold.

@@ -1,9 +1,9 @@
-"""A listener and its connections: which get a place, which make room, when one ends.
+"""A listener and its connections: which are accepted, which make room, when one ends.
 
-ROOM1  there are at most `limits.connections`. Where a new one finds no place, those go that have
+ROOM1  there are at most `limits.connections`. Where a new one finds no room, those go that have
        waited longest for their client: between two requests, in the middle of one, or with an
        answer that the client does not take. Peers with more than their share go first.
-ROOM2  requests that last are bounded to a part of the places (quotas.py), requests that wait are
+ROOM2  requests that last are bounded to a part of these (quotas.py), requests that wait are
        bounded as well: some connections can always go, so a probe is never refused.
 ROOM3  work for refused clients is bounded for each turn of the loop.
 ROOM4  a TLS handshake that was begun costs 60 KiB until it is over. `limits.handshakes` are under
@@ -43,7 +43,7 @@ ACCEPTS = 8
 SLOW = 4
 """Turns of the slow line in one turn of the loop (ROOM3)."""
 CLEARED = 16
-"""Where there is no room, this part of the places is cleared at once: looking for them costs."""
+"""Where there is no room, this part of the connections ends at once: looking for them costs."""
 PAUSE_SECONDS = 0.2
 IDLE_SECONDS = 5.0
 """Without descriptors, connections end that have waited for their client for so long; others stay,

@@ -1,10 +1,10 @@
-"""Places for requests that last: so many in all, shared fairly among those who hold them.
+"""Admissions of requests that last: so many in all, shared fairly among those who hold them.
 
     QUOTA1  at most `most` are taken. The rest of the connections stays free for short requests, so
-            that probes and GETs find a place whatever watches there are.
-    QUOTA2  while places are free one holder may have all of them. When all are taken, a new
-            request takes the oldest place of the holder with the most places, if that holder would
-            still have no fewer than the newcomer; else it is refused (429).
+            that probes and GETs are served whatever watches there are.
+    QUOTA2  while admissions are free one holder may have all of them. When all are taken, a new
+            request takes over the oldest admission of the holder with the most, if that holder
+            would still have no fewer than the newcomer; else it is refused (429).
 
 A holder is a user, or the address of a client that needs no token.
 """
@@ -16,8 +16,8 @@ from collections.abc import Callable, Hashable
 from shmcache.protocol import failures
 
 
-class Ticket:
-    """One place; leave() gives it back."""
+class Admission:
+    """One admitted request; leave() gives the admission back."""
 
     __slots__ = ("_holder", "_quota", "end")
 
@@ -28,38 +28,38 @@ class Ticket:
         """Ends the request, so that it leaves."""
 
     def leave(self) -> None:
-        """Gives the place back. Idempotent."""
+        """Gives the admission back. Idempotent."""
         self._quota.leave(self._holder, self)
 
 
 class Quota:
-    """The places, and the number that each holder has."""
+    """The admissions, and the number that each holder has."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.taken = 0
-        self._held: dict[Hashable, dict[Ticket, None]] = {}
+        self._held: dict[Hashable, dict[Admission, None]] = {}
 
-    def enter(self, holder: Hashable, end: Callable[[], object]) -> Ticket:
-        """Takes a place; `end` is called where it is needed for somebody else. A Failure (429)."""
+    def enter(self, holder: Hashable, end: Callable[[], object]) -> Admission:
+        """Admits a request; `end` is called when another one takes over. A Failure (429)."""
         if self.taken >= self.most:
             self._make_room(holder)
-        ticket = Ticket(self, holder, end)
-        self._held.setdefault(holder, {})[ticket] = None
+        admission = Admission(self, holder, end)
+        self._held.setdefault(holder, {})[admission] = None
         self.taken += 1
-        return ticket
+        return admission
 
-    def leave(self, holder: Hashable, ticket: Ticket) -> None:
-        """See Ticket.leave()."""
+    def leave(self, holder: Hashable, admission: Admission) -> None:
+        """See Admission.leave()."""
         held = self._held.get(holder, {})
-        if ticket in held:
-            del held[ticket]
+        if admission in held:
+            del held[admission]
             self.taken -= 1
             if not held:
                 del self._held[holder]
 
     def held_by(self, holder: Hashable) -> int:
-        """How many places a holder has."""
+        """How many admissions a holder has."""
         return len(self._held.get(holder, ()))
 
     def _make_room(self, holder: Hashable) -> None:

@@ -1,4 +1,4 @@
-"""Amounts of which there is so much in all, shared by those who take some: places, or bytes.
+"""Amounts of which there is so much in all, shared by those who take some: requests, or bytes.
 
     SHARE1  no more than `most` is taken; a request that does not fit is refused (429).
     SHARE2  a holder that has some gets more only up to three times what then stays free. So one

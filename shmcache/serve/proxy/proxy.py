@@ -59,7 +59,7 @@ class Proxy:
     def __init__(self, loop: Loop, url: str, *, ca_file: str | None = None, most: int = 64) -> None:
         self._loop = loop
         self._upstream = Upstream(url, ca_file)
-        self._places = Shares(most)
+        self._shares = Shares(most)
         self._workers = Workers(loop, most)
 
     async def answer(self, request: HttpRequest, connection: Connection) -> None:
@@ -73,7 +73,7 @@ class Proxy:
         asked = PassedRequest(request.method, target, headers, await connection.body())
         connection.weigh()
         holder = connection.holder
-        self._places.take(holder)
+        self._shares.take(holder)
         passing = Passing(self._loop, connection)
         if request.watch:
             passing.ends_with_draining()
@@ -84,7 +84,7 @@ class Proxy:
         )
 
     def _passed(self, passing: Passing, holder: Hashable, error: BaseException | None) -> None:
-        self._places.give_back(holder)
+        self._shares.give_back(holder)
         passing.ended(error)
 
     def _pass(self, asked: PassedRequest, passing: Passing) -> None:

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from shmcache.serve.server import Server
 
 ANY = "x"
-"""A name in the place of all: what a path is about does not depend on it."""
+"""A name that stands for all: what a path is about does not depend on it."""
 MOST = 1024
-PLACE_MAX = 512
+PATH_MAX = 512
 HEAD_MAX = 2048
 _NAME = re.compile(rb"[a-z0-9][a-z0-9.-]{0,252}")
 
@@ -72,8 +72,8 @@ class Usual:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._reader = server.cache.reader
-        """Of whose generations the places are."""
-        self._places: dict[bytes, PathTarget] = {}
+        """Of whose generations the targets are."""
+        self._targets: dict[bytes, PathTarget] = {}
         self._blocks: dict[bytes, UsualHeaders | None] = {}
 
     def answer(self, data: bytes) -> bytes | None:
@@ -83,48 +83,48 @@ class Usual:
         if cut < 0 or data[:5] != b"GET /" or data[end - 9 : end] != b" HTTP/1.1":
             return None
         name = data[cut + 1 : end - 9]
-        place = self._places.get(data[4:cut])
-        if place is None or place.until <= self._server.loop.now:
-            place = self._look(data[4:cut])
-        usual = _NAME.fullmatch(name) is not None and self._may(data, end + 2, place)
-        if place.resource is None or not usual:
+        target = self._targets.get(data[4:cut])
+        if target is None or target.until <= self._server.loop.now:
+            target = self._look(data[4:cut])
+        usual = _NAME.fullmatch(name) is not None and self._may(data, end + 2, target)
+        if target.resource is None or not usual:
             return None
-        key, reader = place.prefix + name.decode(), self._reader
+        key, reader = target.prefix + name.decode(), self._reader
         try:
-            found = place.resource.get(key)
-            if reader.latest != place.generation or reader.spent:
-                found = self._get_later(data[4:cut], place, key)
+            found = target.resource.get(key)
+            if reader.latest != target.generation or reader.spent:
+                found = self._get_later(data[4:cut], target, key)
             if found is None:
                 return None
-            text = found.json_in(shapes.WHOLE if "kind" in found else place.form)
+            text = found.json_in(shapes.WHOLE if "kind" in found else target.form)
         except (KeyError, StaleObjectError):  # another instance, without the resource; revoked
             return None
         if len(text) >= zipping.LEAST:
             return None
         self._server.stats.requests += 1
-        return b"%b%d\r\n\r\n%b\n" % (place.head, len(text) + 1, text)
+        return b"%b%d\r\n\r\n%b\n" % (target.head, len(text) + 1, text)
 
     # ---- the path ------------------------------------------------------------------------------
 
     def _look(self, path: bytes) -> PathTarget:
         """Its target now."""
-        found = self._place(path)
-        if len(self._places) >= MOST:
-            self._places.clear()
-        if len(path) <= PLACE_MAX:
-            self._places[path] = found
+        found = self._find(path)
+        if len(self._targets) >= MOST:
+            self._targets.clear()
+        if len(path) <= PATH_MAX:
+            self._targets[path] = found
         return found
 
-    def _get_later(self, path: bytes, place: PathTarget, key: str) -> View | None:
+    def _get_later(self, path: bytes, target: PathTarget, key: str) -> View | None:
         """The object in a later generation, if the path is about the same as before there."""
-        assert place.served is not None
+        assert target.served is not None
         self.follow()
         try:
-            root, number = self._server.catalogue.root(place.served)
+            root, number = self._server.catalogue.root(target.served)
         except failures.Failure:
-            self._places.pop(path, None)
+            self._targets.pop(path, None)
             return None
-        self._places[path] = place._replace(generation=root.generation)
+        self._targets[path] = target._replace(generation=root.generation)
         found: View | None = root.get(number, key)
         return found
 
@@ -133,13 +133,13 @@ class Usual:
         reader = self._server.cache.reader
         if reader is not self._reader:
             self._reader = reader
-            self._places.clear()
+            self._targets.clear()
 
-    def _place(self, path: bytes) -> PathTarget:
+    def _find(self, path: bytes) -> PathTarget:
         server = self._server
         until = server.loop.now + LOOK_SECONDS
         nothing = PathTarget(until, None, None, 0, ListForm(), True, "", b"")
-        if server.draining or not path.isascii() or len(path) > PLACE_MAX:
+        if server.draining or not path.isascii() or len(path) > PATH_MAX:
             return nothing
         if b"?" in path or b"#" in path:
             return nothing  # the part cut off is in the query: not a name
@@ -165,7 +165,7 @@ class Usual:
 
     # ---- the headers ---------------------------------------------------------------------------
 
-    def _may(self, data: bytes, start: int, place: PathTarget) -> bool:
+    def _may(self, data: bytes, start: int, target: PathTarget) -> bool:
         """Whether they request nothing special, and the user may read."""
         if self._server.access.reviewed:
             return False
@@ -174,7 +174,7 @@ class Usual:
             found = self._blocks[block]
         except KeyError:
             found = self._blocks_of(block)
-        if found is None or (found.lean and not place.lean):
+        if found is None or (found.lean and not target.lean):
             return False
         try:
             return self._server.access.known(found.fields) is not None

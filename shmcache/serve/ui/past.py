@@ -80,8 +80,8 @@ async def changes(
     if start is not None and numbers:
         complete = await _walk(server, root, (max(start, root.tail), numbers), found)
     rows = [
-        {**row, "resource": names[place], "age": times.age_of(row["number"])}
-        for (place, _), row in found.items()
+        {**row, "resource": names[resource], "age": times.age_of(row["number"])}
+        for (resource, _), row in found.items()
     ]
     return {"changes": rows, "complete": complete, "known": times.reach, "seconds": seconds}
 

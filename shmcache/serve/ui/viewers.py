@@ -151,7 +151,7 @@ class Viewer:
             self._task.cancel()
 
     def finish(self) -> None:
-        """Ends the stream in order: the server drains, or another user needs the place."""
+        """Ends the stream in order: the server drains, or another user needs its admission."""
         self.gone()
         if self._connection.alive:
             self._connection.on_lost = None

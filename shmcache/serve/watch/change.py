@@ -37,10 +37,10 @@ class WatchChange:
         """The line of an event with this change; made once for all watches."""
         if first:
             return self._line(event, form, first=True)
-        place = (event, form.key)
-        line = self._lines.get(place)
+        key = (event, form.key)
+        line = self._lines.get(key)
         if line is None:
-            line = self._lines[place] = self._line(event, form)
+            line = self._lines[key] = self._line(event, form)
         return line
 
     def _line(self, event: str, form: WatchForm, *, first: bool = False) -> bytes:

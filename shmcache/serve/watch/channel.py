@@ -204,12 +204,12 @@ class Channel:
 
     def leave(self, watcher: Watcher) -> None:
         """Removes a watch that lags or has ended."""
-        selection, place = watcher.selection, (watcher.form.key, watcher.wrap)
+        selection, key = watcher.selection, (watcher.form.key, watcher.wrap)
         groups = self._groups[selection]
-        members = groups[place].members
+        members = groups[key].members
         del members[watcher]
         if not members:
-            del groups[place]
+            del groups[key]
         if not groups:
             del self._groups[selection]
             self._index.remove(selection)
@@ -380,10 +380,10 @@ class Channel:
 
     def line(self, change: WatchChange, event: str, form: WatchForm) -> bytes:
         """The line of an event for watches that lag; made once for several of them."""
-        place = (change.position, event, form.key)
-        line = self._kept.get(place)
+        key = (change.position, event, form.key)
+        line = self._kept.get(key)
         if line is None:
-            line = self._kept[place] = change.line(event, form)
+            line = self._kept[key] = change.line(event, form)
             self._kept_bytes += len(line)
             while self._kept_bytes > KEPT_BYTES:
                 self._kept_bytes -= len(self._kept.popitem(last=False)[1])

@@ -81,18 +81,18 @@ class Fills:
             self._fill = made
         return made
 
-    def page(self, fill: Fill, place: Hashable) -> FirstPage | None:
+    def page(self, fill: Fill, key: Hashable) -> FirstPage | None:
         """A page that another newcomer has made."""
-        found = self._pages.get((fill.number, place))
+        found = self._pages.get((fill.number, key))
         if found is not None:
-            self._pages.move_to_end((fill.number, place))
+            self._pages.move_to_end((fill.number, key))
         return found
 
-    def keep(self, fill: Fill, place: Hashable, page: FirstPage) -> None:
+    def keep(self, fill: Fill, key: Hashable, page: FirstPage) -> None:
         """Keeps a page for the others."""
         if fill is not self._fill:
             return
-        self._pages[fill.number, place] = page
+        self._pages[fill.number, key] = page
         self._bytes += len(page.data) + ENTRY
         while self._bytes > BYTES:
             self._bytes -= len(self._pages.popitem(last=False)[1].data) + ENTRY

@@ -84,7 +84,7 @@ class _Bucket:
         self.plain: dict[WatchSelection, None] = {}
         self.triggered: dict[str, dict[str, dict[WatchSelection, None]]] = {}
 
-    def place(self, selection: WatchSelection) -> dict[WatchSelection, None]:
+    def members(self, selection: WatchSelection) -> dict[WatchSelection, None]:
         trigger = selection.trigger
         if trigger is None:
             return self.plain
@@ -133,23 +133,23 @@ class Index:
 
     def add(self, selection: WatchSelection) -> None:
         """Adds a selection: it receives events from now on. Idempotent."""
-        place = (selection.namespace, selection.name)
-        bucket = self._buckets.get(place)
+        key = (selection.namespace, selection.name)
+        bucket = self._buckets.get(key)
         if bucket is None:
-            bucket = self._buckets[place] = _Bucket()
-        bucket.place(selection)[selection] = None
+            bucket = self._buckets[key] = _Bucket()
+        bucket.members(selection)[selection] = None
 
     def remove(self, selection: WatchSelection) -> None:
         """Removes a selection that no watch uses any more."""
-        place = (selection.namespace, selection.name)
-        bucket = self._buckets[place]
+        key = (selection.namespace, selection.name)
+        bucket = self._buckets[key]
         bucket.drop(selection)
         if bucket.empty:
-            del self._buckets[place]
+            del self._buckets[key]
 
     def wanting(self, namespace: str, name: str, old: Any, new: Any) -> Iterator[WatchSelection]:
         """The selections that may want this change; each of them once."""
-        for place in {(namespace, name), (namespace, ""), ("", name), ("", "")}:
-            bucket = self._buckets.get(place)
+        for key in {(namespace, name), (namespace, ""), ("", name), ("", "")}:
+            bucket = self._buckets.get(key)
             if bucket is not None:
                 yield from bucket.wanting(old, new)

@@ -184,12 +184,12 @@ class Watcher:
         """The next initial events; then the bookmark after the last one."""
         fills, fill = self.channel.fills, self._fill
         assert fill is not None
-        place = (self.selection, self.form.key, self.wrap, self._end_bookmark, self._after_key,
+        key = (self.selection, self.form.key, self.wrap, self._end_bookmark, self._after_key,
                  self.shown)  # fmt: skip
-        page = fills.page(fill, place)
+        page = fills.page(fill, key)
         if page is None:
             page = self._make_page()
-            fills.keep(fill, place, page)
+            fills.keep(fill, key, page)
         self._after_key, self.shown = page.after, page.shown
         if page.done:
             self._initial = self._fill = None

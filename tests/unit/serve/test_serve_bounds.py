@@ -390,7 +390,7 @@ def test_places_are_shared_among_their_holders() -> None:
     with pytest.raises(Failure) as error:
         quota.enter("ann", lambda: None)
     assert error.value.code == 429
-    for ticket in anns:
-        ticket.leave()
-        ticket.leave()
+    for admission in anns:
+        admission.leave()
+        admission.leave()
     assert quota.taken == 3

@@ -104,11 +104,11 @@ def sent(asked: Asked, target: bytes, head: bytes = b"", body: bytes = b"") -> b
     return asked.raw(b"%b %b HTTP/1.1\r\n" % (method, target) + HOST + head + END + body)
 
 
-def wait_for_places(asked: Asked, taken: int = 0) -> None:
+def wait_for_shares(asked: Asked, taken: int = 0) -> None:
     """Until so many requests are being passed on."""
     deadline = time.monotonic() + PATIENCE
     proxy: Any = asked.serve.server.proxy
-    while asked.serve.call(lambda: proxy._places.taken) != taken:
+    while asked.serve.call(lambda: proxy._shares.taken) != taken:
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
@@ -185,7 +185,7 @@ def test_connections_are_used_again() -> None:
     with behind() as (real, asked):
         for _ in range(3):
             assert sent(asked, b"/else").startswith(b"HTTP/1.1 200 ")
-            wait_for_places(asked)
+            wait_for_shares(asked)
         assert (len(real.heads), real.connections) == (3, 1)
 
 
@@ -294,7 +294,7 @@ def test_headers_of_the_upstream_connection_are_dropped_and_all_others_kept() ->
     assert head.split(b"\r\n")[1:] == [*lines, b"Transfer-Encoding: chunked"]
 
 
-def test_a_failure_to_pass_on_ends_the_connection_and_frees_the_place(
+def test_a_failure_to_pass_on_ends_the_connection_and_frees_its_share(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -305,11 +305,11 @@ def test_a_failure_to_pass_on_ends_the_connection_and_frees_the_place(
             with monkeypatch.context() as patch:
                 patch.setattr(Connection, place, fail)
                 assert not sent(asked, b"/else").endswith(b"0\r\n\r\n")
-                wait_for_places(asked)
+                wait_for_shares(asked)
         with monkeypatch.context() as patch:
             patch.setattr("shmcache.serve.proxy.proxy._head", fail)
             assert sent(asked, b"/else") == b""
-            wait_for_places(asked)
+            wait_for_shares(asked)
         assert sent(asked, b"/else").endswith(b"0\r\n\r\n")
     assert caplog.text.count("LookupError: as planned") == 5
 
@@ -331,8 +331,8 @@ def test_one_client_leaves_places_for_others(tmp_path: Path) -> None:
         assert [code(b"a") for _ in range(4)] == [b"200"] * 3 + [b"429"]
         assert [code(b"b") for _ in range(2)] == [b"200", b"429"]
         stack.close()
-        wait_for_places(asked)
-        assert not asked.serve.server.proxy._places._held  # type: ignore[union-attr]
+        wait_for_shares(asked)
+        assert not asked.serve.server.proxy._shares._held  # type: ignore[union-attr]
 
 
 # ---- its end -------------------------------------------------------------------------------------
@@ -360,9 +360,9 @@ def test_a_client_that_leaves_frees_its_place_though_the_server_is_silent(
                 for _ in range(3):
                     client = socket.create_connection(("127.0.0.1", asked.serve.port))
                     stack.enter_context(client).sendall(WATCH)
-                wait_for_places(asked, 3)
+                wait_for_shares(asked, 3)
                 assert sent(asked, b"/else").startswith(b"HTTP/1.1 429 ")
-            wait_for_places(asked)
+            wait_for_shares(asked)
         real.says = OK
         assert sent(asked, b"/else").startswith(b"HTTP/1.1 200 ")
 
@@ -370,7 +370,7 @@ def test_a_client_that_leaves_frees_its_place_though_the_server_is_silent(
 def test_a_server_that_vanishes_is_found_out_by_the_kernel() -> None:
     with behind() as (_, asked):
         sent(asked, b"/else")
-        wait_for_places(asked)
+        wait_for_shares(asked)
         proxy: Any = asked.serve.server.proxy
         (kept,) = proxy._upstream._idle
         assert kept.sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

@@ -215,11 +215,11 @@ def test_remembered_path_expires_with_its_freshness_check(
 
         def later() -> None:
             """The remembered entries are as old as they can become."""
-            places, past = usual._places, server.loop.now - 1
-            assert {one.until - server.loop.now <= LOOK_SECONDS for one in places.values()} == {
+            targets, past = usual._targets, server.loop.now - 1
+            assert {one.until - server.loop.now <= LOOK_SECONDS for one in targets.values()} == {
                 True
             }
-            usual._places = {key: one._replace(until=past) for key, one in places.items()}
+            usual._targets = {key: one._replace(until=past) for key, one in targets.items()}
             server.standing._seen.clear()
 
         spy.asked.serve.call(later)
@@ -254,6 +254,6 @@ def test_memory_of_paths_is_bounded() -> None:
                 % (number, number)
             )
             usual.answer(b"GET /%b/p HTTP/1.1\r\n\r\n" % (b"a" * number))
-        assert len(usual._places) <= 1024
+        assert len(usual._targets) <= 1024
         assert len(usual._blocks) <= 1024
-        assert max(map(len, usual._places)) <= 512
+        assert max(map(len, usual._targets)) <= 512

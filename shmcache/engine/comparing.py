@@ -148,5 +148,5 @@ class Comparison:
 
 
 def _has(keys: array[int], wanted: int) -> bool:
-    place = bisect_left(keys, wanted)
-    return place < len(keys) and keys[place] == wanted
+    at = bisect_left(keys, wanted)
+    return at < len(keys) and keys[at] == wanted

@@ -112,7 +112,7 @@ class ResourceConfirmer:
     def submit(self, asked: Asked) -> None:
         """See desk.py."""
         with self._lock:
-            if len(self._waiting) >= 2 * desk.PLACES:  # DESK2: half of them have left
+            if len(self._waiting) >= 2 * desk.CONNECTIONS:  # DESK2: half of them have left
                 self._waiting = [one for one in self._waiting if one.lives()]
             self._waiting.append(asked)
             self._came.notify()

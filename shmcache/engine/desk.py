@@ -12,10 +12,10 @@ confirmer (confirming.py), and writes the answer. Nothing here waits for the API
 Invariants
     DESK1  a question is answered at most once, and by the time that it gave; its connection ends
         with the answer.
-    DESK2  clients cost a bounded amount: PLACES connections, LINE bytes and LINE_SECONDS for the
-        question of each; one user has at most three quarters of the places. Further connections
+    DESK2  clients cost a bounded amount: CONNECTIONS of them, LINE bytes and LINE_SECONDS for the
+        question of each; one user has at most three quarters of these. Further connections
         are closed at once, which a reader sees as no answer. Questions of clients that have left
-        are dropped before more than twice PLACES wait.
+        are dropped before more than twice CONNECTIONS wait.
     DESK3  a client that ends, or sends nonsense, ends its own connection and nothing else.
     DESK4  the name of the socket goes with this process, unless another one has it by then.
 """
@@ -38,7 +38,7 @@ from shmcache.memory.segments import Place
 
 logger = logging.getLogger(__name__)
 
-PLACES = 4096
+CONNECTIONS = 4096
 LINE = 2048
 LINE_SECONDS = 5.0
 LONGEST = 60.0
@@ -97,7 +97,7 @@ class Desk:
         self._mine: tuple[int, int] | None = None
         self._expire_at = 0.0
         self.refused = 0
-        """Connections for which there was no place."""
+        """Connections for which there was no room."""
 
     def open(self) -> bool:
         """Begins to listen; False (with a warning) where the file system has no sockets."""
@@ -172,7 +172,7 @@ class Desk:
             return
         sock.setblocking(False)
         uid = sockets.user_of(sock)
-        if len(self._clients) >= PLACES or self._users[uid] >= PLACES * 3 // 4:
+        if len(self._clients) >= CONNECTIONS or self._users[uid] >= CONNECTIONS * 3 // 4:
             self.refused += 1
             sock.close()
             return

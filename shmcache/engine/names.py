@@ -1,6 +1,6 @@
 """A server that stands for all addresses of its name, as the name of a headless Service does.
 
-`dns+https://relays.shmcache.svc:8443` is one place in the order of servers, with an upstream for
+`dns+https://relays.shmcache.svc:8443` is one rank in the order of servers, with an upstream for
 each address. Certificates are checked for the name, not for the addresses.
 """
 

@@ -37,8 +37,8 @@ class Progress:
 
         self._next = now + DRAW_SECONDS
         size = status.counters["bytes"]
-        place = (size >> 16) % (2 * WIDTH)
-        at = min(place, 2 * WIDTH - place) * (WIDTH - 4) // WIDTH
+        step = (size >> 16) % (2 * WIDTH)
+        at = min(step, 2 * WIDTH - step) * (WIDTH - 4) // WIDTH
         bar = "·" * at + "━━━━" + "·" * (WIDTH - 4 - at)
         seconds = now - self._start
         line = f"{name}: listing [{bar}] {format_size(size)} came in {seconds:.1f} s"

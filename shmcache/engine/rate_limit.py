@@ -28,7 +28,7 @@ class Pace:
         self._lock = threading.Lock()
 
     def reserve(self) -> float:
-        """Takes the next place in the row: the seconds until its turn."""
+        """Takes the next turn: the seconds until it comes."""
         with self._lock:
             now = self._clock()
             turn = max(self._free_at, now - self._burst)

@@ -383,10 +383,10 @@ def reach(configuration: Configuration) -> list[ApiConnection]:
 
 
 def _names(configuration: Configuration) -> dict[int, ServiceName]:
-    """The servers that stand for all addresses of a name, by their place."""
+    """The servers that stand for all addresses of a name, by their rank."""
     return {
-        place: ServiceName(_settings_of(configuration, plain(url)))
-        for place, url in enumerate(configuration.server)
+        rank: ServiceName(_settings_of(configuration, plain(url)))
+        for rank, url in enumerate(configuration.server)
         if url.startswith(PREFIX)
     }
 

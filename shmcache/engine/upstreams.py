@@ -19,7 +19,7 @@ that fails, and goes home when an earlier one has been well for a while.
     SERVERS7  with Leases, the servers of the configuration are for the holders: other machines
         follow those, and wait while none of them answers. They do not wait for ever: after
         a while without any, and where all holders refuse a request, they ask the servers, too.
-    SERVERS8  one place in the order may have several upstreams, which come and go: the addresses
+    SERVERS8  one rank in the order may have several upstreams, which come and go: the addresses
         of a name, the holders of Leases. Nobody goes home from one to another of them.
 """
 
@@ -60,7 +60,7 @@ RESOLVE_SECONDS = 30.0
 TURN_SECONDS = 5.0
 """A request waits so long at once for a holder (SERVERS7)."""
 HOLDERS = -1
-"""The place of the holders of Leases, before all others."""
+"""The rank of the holders of Leases, before all others."""
 WELL = 2
 """So many looks in a row that an earlier upstream must be well before a source goes home."""
 PAUSES = BackoffSettings(initial=0.5, cap=15.0, jitter=0.5, reset_after=60.0)
@@ -72,7 +72,7 @@ class Candidate:
 
     def __init__(self, number: int, server: ApiConnection, rng: random.Random) -> None:
         self.number = number
-        """Its place in the order of preference (SERVERS8)."""
+        """Its rank in the order of preference (SERVERS8)."""
         self.server = server
         self.name = label_of(server.access().url)
         self.is_relay = False
@@ -109,7 +109,7 @@ class Upstreams:
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
-        """`names`: the servers that stand for all addresses of a name, by their place.
+        """`names`: the servers that stand for all addresses of a name, by their rank.
 
         `patience`: there are Leases (SERVERS7); seconds until the servers are asked without.
         """
@@ -223,7 +223,7 @@ class Upstreams:
                 source.leave()
 
     def _replace(self, number: int, servers: Sequence[ApiConnection]) -> None:
-        """Other upstreams at one place; those that stay keep what is known of them."""
+        """Other upstreams at one rank; those that stay keep what is known of them."""
         known = {one.server.access().url: one for one in self._at(number)}
         at = []
         for server in servers:

@@ -198,17 +198,19 @@ class Operations:
         self, key: str, held: Held, value: bytes | None, lease: int, what: str
     ) -> StoreRequest:
         """Stores (None: deletes) if the key is still at this revision; else reads it."""
-        place = self._pattern.place_of(key)
+        raw_key = self._pattern.place_of(key)
         compare = messages.Compare(
-            result=messages.EQUAL, target=messages.BY_MOD, key=place, mod_revision=held.revision
+            result=messages.EQUAL, target=messages.BY_MOD, key=raw_key, mod_revision=held.revision
         )
         if value is None:
-            change = messages.RequestOp(request_delete_range=messages.DeleteRangeRequest(key=place))
+            change = messages.RequestOp(
+                request_delete_range=messages.DeleteRangeRequest(key=raw_key)
+            )
         else:
             change = messages.RequestOp(
-                request_put=messages.PutRequest(key=place, value=value, lease=lease)
+                request_put=messages.PutRequest(key=raw_key, value=value, lease=lease)
             )
-        read = messages.RequestOp(request_range=messages.RangeRequest(key=place))
+        read = messages.RequestOp(request_range=messages.RangeRequest(key=raw_key))
         success = [change]
         if value is not None:
             success.append(read)  # the version and create_revision of what was stored

@@ -1,15 +1,15 @@
-"""Durable consumers: a named place in the changes of a resource, which outlives its process.
+"""Durable consumers: a named point in the changes of a resource, which outlives its process.
 
-    acknowledged place ──▸ deltas from there ──▸ events ──▸ acknowledge ──▸ file
+    acknowledged point ──▸ deltas from there ──▸ events ──▸ acknowledge ──▸ file
             └─ lapped, RELIST, another DATA, another selection ──▸ difference ──▸ events
 
-The file (cursorfile.py) has the place in the ring and the identity of each object that the consumer
+The file (cursorfile.py) has the point in the ring and the identity of each object that the consumer
 has. Where the ring does not lead on, the events are the difference between those objects and the
 cache: so a consumer misses no object and no end of one, however long it was away.
 
 CONSUME1  An event is decided by the objects that the consumer has, after the events before it; not
           by the object before a change. An event that comes twice is the same event.
-CONSUME2  The place moves behind a delta when its last event is acknowledged; it moves behind a
+CONSUME2  The point moves behind a delta when its last event is acknowledged; it moves behind a
           difference when all of that is. Until then a successor meets the same gap, and receives
           the rest of it: acknowledged events are among the objects that the consumer has.
 CONSUME3  take() begins at the first event that is not acknowledged, so at most one batch waits.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal, Self
 
     from shmcache import _hot
-    from shmcache.handlers.cursorfile import Identity, RingPlace
+    from shmcache.handlers.cursorfile import Identity, RingPoint
     from shmcache.reader.cache import Cache
 
     Wants = Callable[[str, Any], bool]
@@ -47,7 +47,7 @@ _ABSENT = object()
 class ConsumedEvent:
     """One change, as a durable consumer receives it."""
 
-    __slots__ = ("_done", "_identity", "_place", "initial", "key", "new", "old", "type", "unknown")
+    __slots__ = ("_done", "_identity", "_point", "initial", "key", "new", "old", "type", "unknown")
 
     type: Literal["ADDED", "MODIFIED", "LEFT", "DELETED"]
     """LEFT: the object exists, and is not selected any more. DELETED: it does not exist."""
@@ -67,7 +67,7 @@ class ConsumedEvent:
         key: str,
         old: Any,
         new: Any,
-        place: RingPlace | None,
+        point: RingPoint | None,
         *,
         initial: bool = False,
         unknown: bool = False,
@@ -78,7 +78,7 @@ class ConsumedEvent:
         self.new = new
         self.initial = initial
         self.unknown = unknown
-        self._place = place
+        self._point = point
         self._done = False
         self._identity = _identity(new) if kind in {"ADDED", "MODIFIED"} else None
 
@@ -103,7 +103,7 @@ class Consumer:
         self._batch: list[ConsumedEvent] = []
         self._given = 0  # events of the batch that the last take() returned, or the loop gave
         self._after: dict[str, Identity | None] = {}  # of the batch: what the consumer has then
-        self._place = file.place
+        self._point = file.point
         self._root: _hot.Root | None = None
         self._difference: Iterator[ConsumedEvent] | None = None
         self._closed = False
@@ -166,10 +166,10 @@ class Consumer:
         if not count:
             return  # all of them were acknowledged before
         changes = {one.key: one._identity for one in batch[:count]}  # noqa: SLF001
-        place = batch[count - 1]._place  # noqa: SLF001
+        point = batch[count - 1]._point  # noqa: SLF001
         if count == len(batch) and self._difference is None:
-            place = self._place  # also behind changes of no interest
-        self._file.append(changes, place)
+            point = self._point  # also behind changes of no interest
+        self._file.append(changes, point)
         batch[count - 1]._done = True  # noqa: SLF001
         del batch[:count]
         self._given = max(0, self._given - count)
@@ -265,7 +265,7 @@ class Consumer:
         self._batch, self._root, self._difference = [], None, None
         self._given = 0
         self._after.clear()
-        self._place = self._file.place
+        self._point = self._file.point
 
     def _fill(self, limit: int) -> bool:
         """Events of one look, if it finds some; whether there is nothing further now."""
@@ -279,31 +279,31 @@ class Consumer:
             if not listed:
                 self.reader, self.generation = root.reader, root.generation
                 return True  # CONSUME4
-            self.lapses += self._file.place is not None
+            self.lapses += self._file.point is not None
             self._difference = self._missing(root, number)
             return self._fill_difference(root, limit)
         found, end = deltas
-        place = (root.instance, end)
+        point = (root.instance, end)
         for delta in found:
             if delta.kind == "RELIST":
-                place = (root.instance, delta.number)
+                point = (root.instance, delta.number)
                 break
             self._batch += self._of_delta(delta, root.instance)
-        self._place = place
-        over = place[1] == root.head
+        self._point = point
+        over = point[1] == root.head
         if over and not self._batch:
             self.reader, self.generation = root.reader, root.generation
-        root.reader.note(id(self), self._place[1], bool(self._batch) or not over, len(found), 0)
+        root.reader.note(id(self), self._point[1], bool(self._batch) or not over, len(found), 0)
         return over
 
     def _deltas(
         self, root: _hot.Root, number: int, limit: int
     ) -> tuple[list[_hot.Delta], int] | None:
-        """The deltas from its place on; None if the ring does not lead on from there."""
-        if self._place is None or self._place[0] != root.instance or number < 0:
+        """The deltas from its point on; None if the ring does not lead on from there."""
+        if self._point is None or self._point[0] != root.instance or number < 0:
             return None
         try:
-            found, end = root.take(self._place[1], limit, (number,))
+            found, end = root.take(self._point[1], limit, (number,))
         except Lapped:
             return None
         return None if found and found[0].kind == "RELIST" else (found, end)
@@ -316,13 +316,13 @@ class Consumer:
         self._batch = list(islice(self._difference, limit))
         if len(self._batch) < limit:
             self._difference = None
-            self._place = (root.instance, root.head)  # acknowledged with the last event: CONSUME2
+            self._point = (root.instance, root.head)  # acknowledged with the last event: CONSUME2
         return False
 
     def _store(self) -> None:
-        """The place behind changes of no interest: from there the ring leads on for longer."""
-        if self._place is not None and self._place != self._file.place:
-            self._file.append({}, self._place)
+        """The point behind changes of no interest: from there the ring leads on for longer."""
+        if self._point is not None and self._point != self._file.point:
+            self._file.append({}, self._point)
 
     # ---- events ----------------------------------------------------------------------------------
 
@@ -349,8 +349,8 @@ class Consumer:
         key: str,
         old: Any,
         new: Any,
-        before: RingPlace | None,
-        behind: RingPlace | None,
+        before: RingPoint | None,
+        behind: RingPoint | None,
         *,
         initial: bool,
         unknown: bool,
@@ -359,8 +359,8 @@ class Consumer:
         had, events = self._has(key), []
         now = new is not None and self._wants(key, new)
         if had is not None and new is not None and had[0] != uid_of(new):
-            place = behind if not now else before
-            events.append(ConsumedEvent("DELETED", key, old, None, place, unknown=True))
+            point = behind if not now else before
+            events.append(ConsumedEvent("DELETED", key, old, None, point, unknown=True))
             had = None
         if had is not None and now:
             made = ConsumedEvent("MODIFIED", key, old, new, behind, unknown=unknown)

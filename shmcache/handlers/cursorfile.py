@@ -5,7 +5,7 @@
         record     {"k": [[key, uid, version], ...], "g": [key, ...], "at": [instance, position]}
     NAME.lock      the kernel's lock of its one process
 
-`k` are objects that the consumer has now, `g` keys that it has no more, `at` is its place in the
+`k` are objects that the consumer has now, `g` keys that it has no more, `at` is its point in the
 ring. A record is one acknowledgement, and counts as a whole.
 
 CURSOR1  A record is appended by one write. After a death in the middle of it, its checksum is
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     Identity = tuple[str | None, str | None]
     """The uid and the version of an object."""
-    RingPlace = tuple[int, int]
+    RingPoint = tuple[int, int]
     """An instance, and a position in its ring."""
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class CursorFile:
             )
         self.path = os.path.join(os.path.realpath(directory), name + ".cursor")
         self.known: dict[str, Identity] = {}
-        self.place: RingPlace | None = None
+        self.point: RingPoint | None = None
         self.whole = False
         """Whether the first content was acknowledged to its end."""
         self._header = {
@@ -132,7 +132,7 @@ class CursorFile:
                 "give this consumer another name"
             )
         if header != self._header:
-            self.place = None  # another selection: the difference to it follows
+            self.point = None  # another selection: the difference to it follows
             self._replace()
             return
         self._file = _opened(self.path, os.O_WRONLY | os.O_APPEND)
@@ -167,14 +167,14 @@ class CursorFile:
             self.known[key] = (uid, version)
         if "at" in record:
             instance, position = record["at"]
-            self.place, self.whole = (instance, position), True
+            self.point, self.whole = (instance, position), True
         if "whole" in record:
             self.whole = True
 
     # ---- writing ---------------------------------------------------------------------------------
 
-    def append(self, changes: dict[str, Identity | None], place: RingPlace | None) -> None:
-        """Acknowledges: objects it has now (or, None, has no more), and its place in the ring."""
+    def append(self, changes: dict[str, Identity | None], point: RingPoint | None) -> None:
+        """Acknowledges: objects it has now (or, None, has no more), and its point in the ring."""
         record: dict[str, Any] = {}
         here = [(key, *found) for key, found in changes.items() if found is not None]
         gone = [key for key, found in changes.items() if found is None]
@@ -182,8 +182,8 @@ class CursorFile:
             record["k"] = here
         if gone:
             record["g"] = gone
-        if place is not None:
-            record["at"] = place
+        if point is not None:
+            record["at"] = point
         line = _line(record)
         try:
             written = os.write(self._file, line)
@@ -245,8 +245,8 @@ class CursorFile:
         rows = [(key, *found) for key, found in self.known.items()]
         for start in range(0, len(rows), _PER_RECORD):
             yield _line({"k": rows[start : start + _PER_RECORD]})
-        if self.place is not None:
-            yield _line({"at": self.place})
+        if self.point is not None:
+            yield _line({"at": self.point})
         elif self.whole:
             yield _line({"whole": True})
 

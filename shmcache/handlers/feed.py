@@ -162,9 +162,9 @@ class Feed:
     def _note(self, reader: _hot.Reader, offset: int, deltas: list[_hot.Delta] | None) -> None:
         """On the seat, for display: where it is, and whether there is something to do."""
         self._noted_on = reader
-        place = self.position - offset
+        position = self.position - offset
         busy = deltas is None or bool(deltas)
-        self._noted_on.note(id(self), place, busy, len(deltas or ()), 0)
+        self._noted_on.note(id(self), position, busy, len(deltas or ()), 0)
 
     def _note_whole(self, batch: Batch) -> None:
         if not self._whole and batch.record >= 0:
@@ -260,8 +260,8 @@ class Feed:
         pieces = self.behind()
         if any(piece.since for piece in pieces):
             self.lapses += 1
-            place = self.position - batch.offset
-            batch.root.reader.note(id(self), place, True, 0, 1)
+            position = self.position - batch.offset
+            batch.root.reader.note(id(self), position, True, 0, 1)
         for piece, rows in zip(list(pieces), batch.rows, strict=True):
             yield from self._piece(batch, piece, rows, pieces)
         self.pieces = None

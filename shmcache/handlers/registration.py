@@ -329,4 +329,4 @@ def monotonic() -> float:
     return time.monotonic()
 
 
-assert (ADD, UPDATE, DELETE) == (0, 1, 2)  # places in counts
+assert (ADD, UPDATE, DELETE) == (0, 1, 2)  # indexes of counts

@@ -137,12 +137,12 @@ class CachedJobWatcher(watching.KubernetesJobWatcher):
 
 
 def _directory() -> str:
-    """Where the consumers' places are: they outlive a watcher, and need not outlive its machine."""
-    place = conf.get("shmcache", "directory", fallback="")
-    if not place:
-        place = os.path.join(tempfile.gettempdir(), f"shmcache-airflow-{os.getuid()}")
-    os.makedirs(place, mode=0o700, exist_ok=True)
-    return str(place)
+    """Where the files of consumers are: they outlive a watcher, not its machine."""
+    directory = conf.get("shmcache", "directory", fallback="")
+    if not directory:
+        directory = os.path.join(tempfile.gettempdir(), f"shmcache-airflow-{os.getuid()}")
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    return str(directory)
 
 
 def _remembered(pod: Any) -> dict[str, Any]:

@@ -118,11 +118,11 @@ class CachedApi:
     ) -> Callable[..., Any]:
         """A method that asks the cache first."""
         words = (("name", verb == "read"), ("namespace", bool(namespaced)))
-        places = tuple(word for word, there in words if there)
+        names = tuple(word for word, there in words if there)
         everywhere = bool(every) or not namespaced
 
         def method(*args: Any, **kwargs: Any) -> Any:
-            asked = _asked(places, args, kwargs)
+            asked = _asked(names, args, kwargs)
             found = None if asked is None else self._answer(noun, asked, everywhere=everywhere)
             if found is None:
                 return theirs(*args, **kwargs)
@@ -199,15 +199,15 @@ def _library_of(module: str) -> str:
     return "kubernetes_asyncio" if module.startswith("kubernetes_asyncio") else "kubernetes"
 
 
-def _asked(places: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Asked | None:
+def _asked(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Asked | None:
     """The meaning of a call; None if it is more than a plain read."""
-    if len(args) > len(places):
+    if len(args) > len(names):
         return None
-    given = {**kwargs, **dict(zip(places, args, strict=False))}
-    named = [given.pop(place, None) for place in places]
+    given = {**kwargs, **dict(zip(names, args, strict=False))}
+    named = [given.pop(name, None) for name in names]
     if not all(isinstance(one, str) and one for one in named):
         return None
-    words = dict(zip(places, named, strict=True))
+    words = dict(zip(names, named, strict=True))
     labels, fields = given.pop("label_selector", None), given.pop("field_selector", None)
     limit = given.pop("limit", None)
     if given.pop("resource_version", None) not in _ANY_VERSION:

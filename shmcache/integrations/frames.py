@@ -325,8 +325,8 @@ class LiveGroups:
 
     def sums(self, name: str) -> dict[Value, int | float]:
         """One of the sums, for each value."""
-        place = self._names[name]
-        return _sums((value, numbers[place]) for value, numbers in self._now().items())
+        column = self._names[name]
+        return _sums((value, numbers[column]) for value, numbers in self._now().items())
 
     def __iter__(self) -> Iterator[Value]:
         return iter(self.counts())
@@ -338,7 +338,7 @@ class LiveGroups:
 
 
 def _merged(pairs: Iterable[tuple[Value, int]]) -> dict[Value, int]:
-    """A list or a map counts as no value, and Python has one place for 1 and True."""
+    """A list or a map counts as no value, and Python takes 1 and True for one key."""
     found: dict[Value, int] = {}
     for value, number in pairs:
         found[value] = found.get(value, 0) + number

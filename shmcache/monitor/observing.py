@@ -93,7 +93,7 @@ class ObservedWorker:
 
 
 class Observed:
-    """One look at a cache. Figures of different places are of slightly different moments."""
+    """One look at a cache. Figures of different sources are of slightly different moments."""
 
     __slots__ = ("generation", "head", "instance", "memory", "name", "recorder", "resources",
                  "ring_slots", "seats", "stats", "tail", "workers", "writer")  # fmt: skip

@@ -284,10 +284,10 @@ class KeySource:
             self._store_whole()
             return
         known = self._known.map
-        place = (known.instance, self.feed.position - known.offset)
-        if place != self._stored:
-            self._queue.store_fed(self.resource, (*place, self.rebuilds, True))
-            self._stored = place
+        point = (known.instance, self.feed.position - known.offset)
+        if point != self._stored:
+            self._queue.store_fed(self.resource, (*point, self.rebuilds, True))
+            self._stored = point
 
     def _store_whole(self) -> None:
         """FEED1: the first content is added but for some events: a successor begins with all."""
@@ -429,15 +429,15 @@ class Feeder:
     def _sleep(self, sources: list[KeySource]) -> None:
         """Until something happens in one of the resources; not for long, for the dead's sake."""
         self.queue.tend()
-        places = [source.behind() for source in sources]
+        points = [source.behind() for source in sources]
         reader = self.cache.reader
-        if any(place[0] is not reader for place in places):
+        if any(point[0] is not reader for point in points):
             return
         try:
             interest = waiting.bits(self.cache.locate(source.resource)[1] for source in sources)
         except KeyError:  # the new instance does not have it, yet
             interest = waiting.EVERYTHING
-        since = min(place[1] for place in places)
+        since = min(point[1] for point in points)
         dues = [retry.due for source in sources for retry in source.retries]
         left = min(dues, default=float("inf")) - time.monotonic()
         look = _LOOK_SECONDS if self._gains is None else _GAIN_SECONDS

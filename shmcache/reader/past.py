@@ -197,22 +197,22 @@ class PastResource:
     def _merged(
         self, prefix: str | None, wanted: listing.Selection | None
     ) -> Iterator[tuple[str, _hot.View]]:
-        """Today's objects without those that have changed, and the earlier ones in their places."""
+        """Today's objects without those that have changed, and the earlier ones instead."""
         mine = {
             key: obj
             for key, obj in self.changed.items()
             if obj is not None and (prefix is None or key.startswith(prefix)) and _fits(obj, wanted)
         }
         old = sorted(mine, key=str.encode)
-        place = 0
+        start = 0
         for key, obj in self._selected(prefix, wanted):
             if key in self.changed:
                 continue
-            while place < len(old) and old[place].encode() < key.encode():
-                yield old[place], mine[old[place]]
-                place += 1
+            while start < len(old) and old[start].encode() < key.encode():
+                yield old[start], mine[old[start]]
+                start += 1
             yield key, obj
-        for key in old[place:]:
+        for key in old[start:]:
             yield key, mine[key]
 
     def _selected(

@@ -325,7 +325,7 @@ class CachedResource(ConfirmableResource):
                 for event in consumer:
                     work(event.type, event.key, event.object)
 
-        Its file in `directory` (which exists, on a disk) has the acknowledged place in the ring and
+        Its file in `directory` (which exists, on a disk) has the acknowledged point in the ring and
         the identity of each object that the consumer has. Where the ring does not lead on, it
         receives the difference. An object that exists and is not selected any more has LEFT, one
         that does not exist is DELETED. Another selection under the same name is such a difference.

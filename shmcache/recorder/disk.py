@@ -46,7 +46,7 @@ class Disk:
         return open_reel(path, os.O_RDWR)
 
     def write(self, fd: int, data: bytes, at: int) -> int:
-        """Writes at a place; how many bytes were written."""
+        """Writes at an offset; how many bytes were written."""
         return os.pwrite(fd, data, at)
 
     def truncate(self, fd: int, size: int) -> None:

@@ -156,13 +156,13 @@ class FlightRecord:
 
     def at_time(self, wanted_ns: int) -> Contents:
         """The state at a time of the wall clock. PastUnknown."""
-        place = sum(reel.time_ns <= wanted_ns for reel in self.reels) - 1
-        if place < 0:
+        number = sum(reel.time_ns <= wanted_ns for reel in self.reels) - 1
+        if number < 0:
             raise PastUnknown(
                 f"{self.directory} begins at {clock(self.reels[0].time_ns)}, after "
                 f"{clock(wanted_ns)}"
             )
-        reel = self.reels[place]
+        reel = self.reels[number]
         found, last_ns, blind_ns = _walk(reel, wanted_ns)
         if blind_ns and wanted_ns > blind_ns:
             raise PastUnknown(
@@ -171,7 +171,7 @@ class FlightRecord:
             )
         if found is not None and last_ns >= wanted_ns:
             return found
-        after = self.reels[place + 1] if place + 1 < len(self.reels) else None
+        after = self.reels[number + 1] if number + 1 < len(self.reels) else None
         if found is not None and not reel.fault and after is not None and not after.gap:
             return found
         raise PastUnknown(self._unknown(reel, after, wanted_ns, last_ns))

@@ -96,8 +96,8 @@ class RebuiltCache:
         name = self._name
         if not name:
             room = _MEMORY if os.access(_MEMORY, os.W_OK | os.X_OK) else None
-            place = tempfile.TemporaryDirectory(prefix="shmcache-past-", dir=room)
-            name = os.path.join(self._stack.enter_context(place), "")
+            directory = tempfile.TemporaryDirectory(prefix="shmcache-past-", dir=room)
+            name = os.path.join(self._stack.enter_context(directory), "")
         self._writer = Writer(name, [], fresh=True)
         self._stack.callback(self._writer.close)
         self._cache = attach(name)

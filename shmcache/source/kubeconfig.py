@@ -143,10 +143,10 @@ class Chosen:
 def _merge(paths: str) -> Merged:
     merged, seen = Merged(), 0
     for path in paths.split(os.pathsep):
-        place = os.path.expanduser(path)
-        if path and os.path.exists(place):
+        file = os.path.expanduser(path)
+        if path and os.path.exists(file):
             seen += 1
-            _add(merged, place)
+            _add(merged, file)
     if not seen:
         raise SourceError("the file does not exist")
     return merged
@@ -192,7 +192,7 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _yaml_reason(error: Exception) -> str:
-    """One line, with the place."""
+    """One line, with the number of the line."""
     problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
     where = "" if mark is None else f" (line {mark.line + 1})"
     return f"not valid YAML{where}: {problem or str(error).splitlines()[0]}"

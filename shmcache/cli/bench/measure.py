@@ -20,20 +20,20 @@ READS = 20_000
 SEED = 1
 
 
-def fill(place: str, count: str) -> None:
+def fill(directory: str, count: str) -> None:
     """Made-up pods, in a cache that stays until the parent is done."""
     from shmcache.cli.demo.objects import pods
 
     resource = shmcache.Resource("pods", indices={"node": "spec.nodeName"})
-    with shmcache.Writer(place, resources=[resource]) as writer:
+    with shmcache.Writer(directory, resources=[resource]) as writer:
         writer.replace("pods", pods(int(count), random.Random(SEED)))
         writer.set_state("pods", states.SYNCED, version=count)
         sys.stdin.read()
 
 
-def sizes(place: str) -> dict[str, Any]:
+def sizes(directory: str) -> dict[str, Any]:
     """How many objects, how much JSON they are, and what all segments take."""
-    with shmcache.attach(place) as cache:
+    with shmcache.attach(directory) as cache:
         resources = {
             name: {
                 "objects": len(cache[name]),
@@ -41,7 +41,7 @@ def sizes(place: str) -> dict[str, Any]:
             }
             for name in cache
         }
-    files = (os.stat(f"{place}/{name}") for name in os.listdir(place))
+    files = (os.stat(f"{directory}/{name}") for name in os.listdir(directory))
     return {"resources": resources, "segments": sum(file.st_blocks * 512 for file in files)}
 
 
@@ -50,11 +50,11 @@ def memory(pid: str) -> dict[str, int]:
     return {"private": _private(pid)}
 
 
-def read(place: str) -> dict[str, float]:
+def read(directory: str) -> dict[str, float]:
     """A worker that has read a field of every object."""
     before = _private()
     start = time.perf_counter()
-    cache = shmcache.attach(place)
+    cache = shmcache.attach(directory)
     stores = {name: cache[name] for name in cache}
     for store in stores.values():
         for each in store.values():
@@ -62,11 +62,11 @@ def read(place: str) -> dict[str, float]:
     return {"ready_s": time.perf_counter() - start, "private": _private() - before} | _timed(stores)
 
 
-def decode(place: str) -> dict[str, float]:
+def decode(directory: str) -> dict[str, float]:
     """A worker with dicts of its own, decoded from what the server would have sent."""
     from orjson import loads
 
-    with shmcache.attach(place) as cache:
+    with shmcache.attach(directory) as cache:
         texts = {name: {key: each.json() for key, each in cache[name].items()} for name in cache}
     before = _private()
     gc.disable()
@@ -82,15 +82,15 @@ def decode(place: str) -> dict[str, float]:
 
 def _timed(stores: dict[str, Any]) -> dict[str, float]:
     """A get and a field of it, of random objects; and how long the collector stops everything."""
-    places = [(store, key) for store in stores.values() for key in store]
-    if not places:
+    pairs = [(store, key) for store in stores.values() for key in store]
+    if not pairs:
         return {"field_ns": 0.0, "collect_s": 0.0}
-    chosen = random.Random(SEED).choices(places, k=READS)
+    chosen = random.Random(SEED).choices(pairs, k=READS)
     began = time.perf_counter_ns()
     for store, key in chosen:
         store[key]["metadata"]["name"]
     took = time.perf_counter_ns() - began
-    del places, chosen
+    del pairs, chosen
     gc.collect()
     collecting = time.perf_counter()
     gc.collect()

@@ -35,7 +35,7 @@ of `shmcache run`.
 """
 REST = "what"
 """The argument that takes the rest of the command line, options of run included."""
-PLACE = "/dev/shm"  # noqa: S108
+MEMORY = "/dev/shm"  # noqa: S108
 SYNC_S = 600.0
 MEASURE = [sys.executable, "-m", "shmcache.cli.bench.measure"]
 
@@ -75,11 +75,11 @@ def run(options: argparse.Namespace) -> int:
         print("shmcache bench: --workers and --count are at least 1", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, _leave)
-    place = tempfile.mkdtemp(prefix="shmcache-bench-", dir=PLACE)
+    directory = tempfile.mkdtemp(prefix="shmcache-bench-", dir=MEMORY)
     try:
-        return _measured(options, place)
+        return _measured(options, directory)
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _leave(_signal: int, _frame: object) -> None:
@@ -87,19 +87,19 @@ def _leave(_signal: int, _frame: object) -> None:
     sys.exit(128 + signal.SIGTERM)
 
 
-def _measured(options: argparse.Namespace, place: str) -> int:
+def _measured(options: argparse.Namespace, directory: str) -> int:
     if options.what:
-        command = [sys.executable, "-m", "shmcache", "run", "--cache", place]
+        command = [sys.executable, "-m", "shmcache", "run", "--cache", directory]
         command += ["--log-level", "error", *options.what]
     else:
-        command = [*MEASURE, "fill", place, str(options.count)]
+        command = [*MEASURE, "fill", directory, str(options.count)]
     filler = subprocess.Popen(command, stdin=subprocess.PIPE)
     try:
-        status = _await(filler, place)
+        status = _await(filler, directory)
         if status is not None:
             return status
-        found = {**_asked("sizes", place), "filler": _asked("memory", str(filler.pid))}
-        found["worker"], found["dicts"] = _asked("read", place), _asked("decode", place)
+        found = {**_asked("sizes", directory), "filler": _asked("memory", str(filler.pid))}
+        found["worker"], found["dicts"] = _asked("read", directory), _asked("decode", directory)
     finally:
         filler.terminate()
         filler.wait()
@@ -111,12 +111,12 @@ def _measured(options: argparse.Namespace, place: str) -> int:
     return 0
 
 
-def _await(filler: subprocess.Popen[bytes], place: str) -> int | None:
+def _await(filler: subprocess.Popen[bytes], directory: str) -> int | None:
     """Until all is synced; the filler's exit status if that comes first."""
     deadline = time.monotonic() + SYNC_S
     while filler.poll() is None:
         try:
-            with shmcache.attach(place, timeout=0.2) as cache:
+            with shmcache.attach(directory, timeout=0.2) as cache:
                 if all(cache[name].wait_synced(0.2) for name in cache):
                     return None
                 if absent := [name for name in cache if _is_absent(cache[name].status)]:

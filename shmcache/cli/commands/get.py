@@ -190,8 +190,8 @@ def _sort(found: Found, text: str) -> None:
         raise Trouble(f"--sort-by: no object has a value at {text}", MISSING)
     if not all(isinstance(value, str | int | float | None) for value in values):
         raise Trouble(f"--sort-by: the values at {text} are objects or lists", MISSING)
-    places = [_order(value) for value in values]
-    found[:] = [found[at] for at in sorted(range(len(found)), key=places.__getitem__)]
+    orders = [_order(value) for value in values]
+    found[:] = [found[at] for at in sorted(range(len(found)), key=orders.__getitem__)]
 
 
 def _order(value: Any) -> tuple[int, Any]:

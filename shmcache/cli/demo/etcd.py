@@ -31,11 +31,11 @@ class DemoEtcd:
     def fill(self, objects: list[dict[str, Any]]) -> None:
         """Stores the first pods."""
         for start in range(0, len(objects), AT_ONCE):
-            self._etcd.txn({_place(obj): _value(obj) for obj in objects[start : start + AT_ONCE]})
+            self._etcd.txn({_key_of(obj): _value(obj) for obj in objects[start : start + AT_ONCE]})
 
     def load(self, _resource: str, obj: dict[str, Any]) -> None:
         """Stores one pod."""
-        self._etcd.put(_place(obj), _value(obj))
+        self._etcd.put(_key_of(obj), _value(obj))
 
     def delete(self, _resource: str, name: str, namespace: str) -> None:
         """Deletes one pod."""
@@ -49,7 +49,7 @@ class DemoEtcd:
         self._etcd.close()
 
 
-def _place(obj: dict[str, Any]) -> str:
+def _key_of(obj: dict[str, Any]) -> str:
     metadata = obj["metadata"]
     return f"{PREFIX}{metadata['namespace']}/{metadata['name']}"
 

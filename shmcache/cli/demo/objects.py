@@ -84,8 +84,8 @@ class Churn:
         deleted: list[Object] = []
         fresh: set[str] = set()  # nobody else has seen these yet
         for _ in range(count):
-            place = self._rng.randrange(len(self._objects))
-            obj = self._objects[place]
+            number = self._rng.randrange(len(self._objects))
+            obj = self._objects[number]
             if self._rng.random() < 0.05:
                 name = obj["metadata"]["name"]
                 applied.pop(name, None)
@@ -94,7 +94,7 @@ class Churn:
                 obj = pod(self._version, self._rng)
                 fresh.add(obj["metadata"]["name"])
             self._version += 1
-            self._objects[place] = obj = self._changed(obj, now_ns)
+            self._objects[number] = obj = self._changed(obj, now_ns)
             applied[obj["metadata"]["name"]] = obj
         return list(applied.values()), deleted
 

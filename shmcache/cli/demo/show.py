@@ -177,9 +177,9 @@ class DemoStage:
         self.server = _server_of(options)
         stack.enter_context(self.server)
         self.server.fill([without_version(obj) for obj in objects])
-        place = stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-"))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-"))
         name = f"demo-{os.getpid()}"
-        self.reflector = DemoReflector(name, self.server.arguments(), os.path.join(place, "log"))
+        self.reflector = DemoReflector(name, self.server.arguments(), os.path.join(folder, "log"))
         stack.callback(self.reflector.stop)
         self.cache = stack.enter_context(self._attach(name))
         self.dicts = stack.enter_context(Dicts(options.pods))
@@ -213,8 +213,8 @@ class DemoStage:
 
     def shared(self) -> int:
         """Bytes of memory that DATA takes."""
-        place = Place(self.cache.name)
-        fd = place.open_data(place.current().data)
+        directory = Place(self.cache.name)
+        fd = directory.open_data(directory.current().data)
         try:
             return os.fstat(fd).st_blocks * 512
         finally:

@@ -53,8 +53,8 @@ def real(value: float) -> str:
     shortest = repr(value)
     if "e" not in shortest and -4 <= int(exponent) < 6:
         return shortest
-    for places in range(17):
-        mantissa, _, exponent = f"{value:.{places}e}".partition("e")
+    for digits in range(17):
+        mantissa, _, exponent = f"{value:.{digits}e}".partition("e")
         if float(f"{mantissa}e{exponent}") == value:
             break
     return f"{mantissa}e{exponent}"

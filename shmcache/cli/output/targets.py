@@ -161,8 +161,8 @@ class Rows:
         self._kind = kind
         self._shown = printing.columns(kind)
         wide = options.output == "wide"
-        self._places = [n for n, one in enumerate(self._shown) if wide or one.priority == 0]
-        self._plain = len(self._places) == len(self._shown)
+        self._columns = [n for n, one in enumerate(self._shown) if wide or one.priority == 0]
+        self._plain = len(self._columns) == len(self._shown)
         self._namespace = how.get("namespace", False)
         self._prefix = how.get("prefix", False) or options.show_kind
         self._labels = [one for text in options.label_columns for one in text.split(",") if one]
@@ -171,7 +171,7 @@ class Rows:
     @property
     def head(self) -> list[str]:
         """The titles, in capitals."""
-        titles = [self._shown[place].name.upper() for place in self._places]
+        titles = [self._shown[number].name.upper() for number in self._columns]
         before = ["NAMESPACE"] if self._namespace else []
         labels = [label.rpartition("/")[2].upper() for label in self._labels]
         return [*before, *titles, *labels, *(["LABELS"] if self._all_labels else [])]
@@ -179,7 +179,7 @@ class Rows:
     def row(self, obj: Any) -> list[str]:
         """One object's line."""
         cells = self._shown.row(obj)
-        found = [one_line(cells[place]) for place in self._places]
+        found = [one_line(cells[number]) for number in self._columns]
         if not (self._namespace or self._prefix or self._labels or self._all_labels):
             return found
         metadata = obj["metadata"]

@@ -20,8 +20,8 @@ Matches = Callable[[str, bytes], bool]
 class Ranges:
     """Reads the answers to ranges over one prefix, in the place of a class of protobuf."""
 
-    def __init__(self, place: tuple[bytes, str | None]) -> None:
-        self._reader = EtcdAnswers([place])
+    def __init__(self, prefix: tuple[bytes, str | None]) -> None:
+        self._reader = EtcdAnswers([prefix])
 
     def FromString(self, message: bytes) -> RangeAnswer:  # noqa: N802 - as protobuf calls it
         """ValueError for anything but a RangeResponse."""
@@ -37,7 +37,7 @@ class Objects:
         self._matches = matches
         self._skipped: set[str] = set()
         self._ranges = [
-            messages.RANGE._replace(response=Ranges(self._place(each))) for each in resources
+            messages.RANGE._replace(response=Ranges(self._prefix(each))) for each in resources
         ]
 
     def range_of(self, number: int) -> messages.Method:
@@ -59,9 +59,9 @@ class Objects:
 
     def prefixes(self) -> list[tuple[bytes, str | None]]:
         """Of EtcdAnswers: where it makes the items of plain objects itself."""
-        return [self._place(each) for each in self._longest]
+        return [self._prefix(each) for each in self._longest]
 
-    def _place(self, resource: EtcdResource) -> tuple[bytes, str | None]:
+    def _prefix(self, resource: EtcdResource) -> tuple[bytes, str | None]:
         return resource.pattern.prefix, resource.name if self._is_plain(resource) else None
 
     def _is_plain(self, resource: EtcdResource) -> bool:

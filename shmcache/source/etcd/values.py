@@ -119,11 +119,11 @@ def _decoded(value: bytes, names: tuple[str, str], kv: Any, *, revisions: bool) 
 
 def _metadata(names: tuple[str, str], kv: Any) -> bytes:
     namespace, name = names
-    place = f'"name":{_quoted(name)}'
+    named = f'"name":{_quoted(name)}'
     if namespace:
-        place += f',"namespace":{_quoted(namespace)}'
+        named += f',"namespace":{_quoted(namespace)}'
     return b'%b,"resourceVersion":"%d","createRevision":"%d","uid":"%d","version":%d' % (
-        place.encode(), kv.mod_revision, kv.create_revision, kv.create_revision, kv.version,
+        named.encode(), kv.mod_revision, kv.create_revision, kv.create_revision, kv.version,
     )  # fmt: skip
 
 

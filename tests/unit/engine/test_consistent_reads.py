@@ -448,7 +448,7 @@ def test_a_client_that_talks_on_or_leaves_ends_alone(name: str) -> None:
 
 def test_places_are_bounded_for_each_user(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """DESK2: three quarters for one user; the silent ones leave after their time."""
-    monkeypatch.setattr(desk, "PLACES", 8)
+    monkeypatch.setattr(desk, "CONNECTIONS", 8)
     monkeypatch.setattr(desk, "LINE_SECONDS", 0.5)
     with running(name) as run:
         silent = [connected(name) for _ in range(6)]
@@ -473,7 +473,7 @@ def test_questions_of_clients_that_left_are_bounded(
         waits = connected(name)
         waits.sendall(asking.Question("pods", "prod/late").line(60))
         eventually(lambda: run.confirmer.flights == 1, "not asked")
-        monkeypatch.setattr(desk, "PLACES", 8)
+        monkeypatch.setattr(desk, "CONNECTIONS", 8)
         submitted = list[desk.Asked]()
         submit = run.confirmer.submit
 
@@ -489,7 +489,7 @@ def test_questions_of_clients_that_left_are_bounded(
             eventually(lambda: not submitted[-1].lives(), "a client is kept")
 
         assert run.confirmer.flights == 1
-        assert len(run.confirmer._waiting) <= 2 * desk.PLACES
+        assert len(run.confirmer._waiting) <= 2 * desk.CONNECTIONS
         waits.close()
 
 

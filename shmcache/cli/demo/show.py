@@ -213,8 +213,8 @@ class DemoStage:
 
     def shared(self) -> int:
         """Bytes of memory that DATA takes."""
-        directory = Place(self.cache.name)
-        fd = directory.open_data(directory.current().data)
+        place = Place(self.cache.name)
+        fd = place.open_data(place.current().data)
         try:
             return os.fstat(fd).st_blocks * 512
         finally:

@@ -28,7 +28,7 @@ def reason_of(error: BaseException) -> str:
         return text or type(error).__name__
     text, frame, _ = text.partition(" (_ssl.c:")
     if frame:
-        known = next((words for part, words in _TLS.items() if part in text), "")
+        known = next((shown for part, shown in _TLS.items() if part in text), "")
         return known or (text.partition("] ")[2] if text.startswith("[") else text)
     return text.partition(_ATTEMPT)[0] or type(error).__name__
 

@@ -44,10 +44,10 @@ class Disagreement(NamedTuple):
         return bool(ours and theirs and number_of(theirs.version) < number_of(ours.version))
 
     def __str__(self) -> str:
-        return f"{self.key}: {_words(self.theirs)} at the server, {_words(self.ours)} in the cache"
+        return f"{self.key}: {_shown(self.theirs)} at the server, {_shown(self.ours)} in the cache"
 
 
-def _words(found: Identity | None) -> str:
+def _shown(found: Identity | None) -> str:
     return "absent" if found is None else f"version {found.version or '?'}"
 
 

@@ -56,8 +56,8 @@ class Counters:
         every = self.stored
         if not every:
             return {}
-        words = ("stored", "storing_ns", "stored_1ms", "stored_10ms", "stored_100ms")
-        return {word: getattr(self, word) * objects // every for word in words}
+        names = ("stored", "storing_ns", "stored_1ms", "stored_10ms", "stored_100ms")
+        return {name: getattr(self, name) * objects // every for name in names}
 
     def count(self, items: list[Item]) -> bool:
         """Adds a batch of a watch; whether it has nothing but objects and bookmarks."""

@@ -24,7 +24,7 @@ from shmcache.engine.gate import Gate
 from shmcache.engine.joint import JointContent, JointState
 from shmcache.engine.proof import Claim
 from shmcache.engine.rate_limit import Pace
-from shmcache.engine.repairing import is_beyond_repair, words_of
+from shmcache.engine.repairing import is_beyond_repair, names_of
 from shmcache.engine.resource_state import ResourceState
 from shmcache.engine.stamps import StampAges
 from shmcache.errors import CacheFull, ClosedError, CorruptSegment, FencedError, ShmCacheError
@@ -208,7 +208,7 @@ class SourceFeed:
         They are repaired before anything else is read; the open watch is cut for that, as it may
         bring nothing for a minute (REPAIR2).
         """
-        text = f"at version {version} the server disagrees about {words_of(found)}"
+        text = f"at version {version} the server disagrees about {names_of(found)}"
         with self._claiming:
             if is_beyond_repair(found):
                 self._disprove(text)
@@ -296,7 +296,7 @@ class SourceFeed:
             if isinstance(error, FATAL):
                 raise
             with self._claiming:
-                self._disprove(f"{words_of(found)} could not be repaired: {error}")
+                self._disprove(f"{names_of(found)} could not be repaired: {error}")
             return events.Doubted(self._doubt)
         return events.Repaired()
 

@@ -24,8 +24,8 @@ class PageServer:
     """The server of the page, until close()."""
 
     def __init__(self, cache: str, address: str, log_format: str) -> None:
-        words = ("-m", "shmcache", "ui", "--cache", cache, "--listen", address)
-        body = command(sys.executable, *words, "--log-format", log_format)
+        arguments = ("-m", "shmcache", "ui", "--cache", cache, "--listen", address)
+        body = command(sys.executable, *arguments, "--log-format", log_format)
         self._supervisor = Supervisor([body], name="page", drain_seconds=DRAIN_SECONDS)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="shmcache page", daemon=True)

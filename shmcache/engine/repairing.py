@@ -49,7 +49,7 @@ def is_beyond_repair(found: list[Disagreement]) -> bool:
     return len(found) > MOST_KEYS or any(one.backward for one in found)
 
 
-def words_of(found: Iterable[Disagreement]) -> str:
+def names_of(found: Iterable[Disagreement]) -> str:
     """For people: the first few, and how many there are."""
     each = list(map(str, found))
     more = f", and {len(each) - SHOWN} more" if len(each) > SHOWN else ""

@@ -117,8 +117,8 @@ class CachedApi:
         self, theirs: Callable[..., Any], verb: str, namespaced: str | None, noun: str, every: str
     ) -> Callable[..., Any]:
         """A method that asks the cache first."""
-        words = (("name", verb == "read"), ("namespace", bool(namespaced)))
-        names = tuple(word for word, there in words if there)
+        parts = (("name", verb == "read"), ("namespace", bool(namespaced)))
+        names = tuple(name for name, there in parts if there)
         everywhere = bool(every) or not namespaced
 
         def method(*args: Any, **kwargs: Any) -> Any:
@@ -207,7 +207,7 @@ def _asked(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
     named = [given.pop(name, None) for name in names]
     if not all(isinstance(one, str) and one for one in named):
         return None
-    words = dict(zip(names, named, strict=True))
+    values = dict(zip(names, named, strict=True))
     labels, fields = given.pop("label_selector", None), given.pop("field_selector", None)
     limit = given.pop("limit", None)
     if given.pop("resource_version", None) not in _ANY_VERSION:
@@ -215,8 +215,8 @@ def _asked(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
     if any(value is not None for key, value in given.items() if key not in _UNIMPORTANT):
         return None
     return _Asked(
-        str(words.get("name") or ""),
-        str(words.get("namespace") or ""),
+        str(values.get("name") or ""),
+        str(values.get("namespace") or ""),
         labels or "",
         fields or "",
         limit or 0,

@@ -111,7 +111,7 @@ def become(user: int, group: int) -> None:
     os.setuid(user)
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Given the master's pid, whom to become, and the cache; then the reflector's arguments."""
     parser = argparse.ArgumentParser(prog="shmcache.integrations.keeper")
     parser.add_argument("--parent", type=int, required=True)
@@ -120,7 +120,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--name", required=True)
     parser.add_argument("--silence", type=float, default=30.0)
     parser.add_argument("arguments", nargs="*")
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     start_logging("text", "info")
     try:
         master = os.pidfd_open(options.parent)

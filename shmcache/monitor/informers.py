@@ -38,8 +38,8 @@ def fill(to: Families, cache: Cache, observed: Observed) -> None:
         labels = labels_of(observed.name, name, cache[name].record()["settings"] or {})
         if waiting is not None:
             items.add(waiting.get(name, 0), **labels)
-        for bound, word in _BOUNDS:
-            took.add_part("_bucket", status.stored[word], **labels, le=bound)
+        for bound, stored in _BOUNDS:
+            took.add_part("_bucket", status.stored[stored], **labels, le=bound)
         took.add_part("_sum", status.stored["storing_ns"] / 1e9, **labels)
         took.add_part("_count", status.stored["stored"], **labels)
 

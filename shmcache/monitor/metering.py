@@ -101,8 +101,8 @@ def _of_cache(to: Families, at: Observed) -> None:
     to.gauge("shmcache_window_deltas", "Changes that the ring still holds.").add(
         at.head - at.tail, cache=name
     )
-    for word, text in _STATS.items():
-        to.counter(f"shmcache_{word}_total", text).add(at.stats[word], cache=name)
+    for counter, text in _STATS.items():
+        to.counter(f"shmcache_{counter}_total", text).add(at.stats[counter], cache=name)
     to.gauge("shmcache_seats", "Processes that may be attached.").add(at.seats, cache=name)
     to.gauge("shmcache_workers", "Processes that are attached.").add(len(at.workers), cache=name)
 
@@ -259,9 +259,9 @@ _QUEUE = {
 
 def _of_queues(to: Families, queues: dict[str, dict[str, Any]]) -> None:
     for name, stats in queues.items():
-        for word, (kind, metric, text) in _QUEUE.items():
+        for stat, (kind, metric, text) in _QUEUE.items():
             family = to.counter if kind == "counter" else to.gauge
-            family(metric, text).add(float(stats[word]), name=name)
+            family(metric, text).add(float(stats[stat]), name=name)
         for metric, total, count, text in _SUMMARIES:
             summary = to.setdefault(metric, Family(metric, "summary", text))
             summary.add_part("_sum", float(stats[total]), name=name)

@@ -26,55 +26,55 @@ _SUGGESTIONS = 3
 class UnknownName(LookupError):
     """No resource of the cache has this name."""
 
-    def __init__(self, word: str, names: Iterable[str], near: Iterable[str]) -> None:
-        super().__init__(word, tuple(names), tuple(near))
-        self.word = word
+    def __init__(self, name: str, names: Iterable[str], near: Iterable[str]) -> None:
+        super().__init__(name, tuple(names), tuple(near))
+        self.name = name
         self.names = tuple(names)
         """The resources that there are."""
         self.near = tuple(near)
         """Those of them whose names are spelt alike, the best one first."""
-        self.builtin = called(word)
-        """The resource that the word means on a server, if it is a built-in one."""
+        self.builtin = called(name)
+        """The resource that the name means on a server, if it is a built-in one."""
 
     def __str__(self) -> str:
         there = ", ".join(self.names) or "no resources"
         hint = f"; did you mean {' or '.join(self.near)}?" if self.near else ""
-        return f"no resource {self.word!r}{hint or f', only {there}'}"
+        return f"no resource {self.name!r}{hint or f', only {there}'}"
 
 
 class AmbiguousName(LookupError):
     """Several resources of the cache have this name."""
 
-    def __init__(self, word: str, names: Iterable[str]) -> None:
-        super().__init__(word, tuple(names))
-        self.word = word
+    def __init__(self, name: str, names: Iterable[str]) -> None:
+        super().__init__(name, tuple(names))
+        self.name = name
         self.names = tuple(names)
 
     def __str__(self) -> str:
-        return f"{self.word!r} may mean {' or '.join(self.names)}: name the group, too"
+        return f"{self.name!r} may mean {' or '.join(self.names)}: name the group, too"
 
 
-def resolve(word: str, kinds: Mapping[str, Kind]) -> tuple[str, ...]:
-    """The resources that a word means: one, or those of a category. UnknownName, AmbiguousName.
+def resolve(name: str, kinds: Mapping[str, Kind]) -> tuple[str, ...]:
+    """The resources that a name means: one, or those of a category. UnknownName, AmbiguousName.
 
     `kinds`: the resources of the cache by their names there.
     """
-    if word in kinds:
-        return (word,)
-    lower = word.lower()
+    if name in kinds:
+        return (name,)
+    lower = name.lower()
     found = tuple(name for name, kind in kinds.items() if _means(lower, kind))
     if len(found) > 1:
         found = tuple(name for name in found if not kinds[name].group) or found
     if len(found) > 1:
-        raise AmbiguousName(word, found)
+        raise AmbiguousName(name, found)
     found = found or tuple(name for name, kind in kinds.items() if lower in kind.categories)
     if not found:
-        raise UnknownName(word, kinds, near(word, kinds))
+        raise UnknownName(name, kinds, near(name, kinds))
     return found
 
 
-def _means(word: str, kind: Kind) -> bool:
-    full, slash, version = word.partition("/")
+def _means(name: str, kind: Kind) -> bool:
+    full, slash, version = name.partition("/")
     name, dot, group = full.partition(".")
     if name not in {kind.resource, kind.singular, kind.kind.lower(), *kind.short_names}:
         return False
@@ -83,8 +83,8 @@ def _means(word: str, kind: Kind) -> bool:
     return not dot or in_group(kind, group)
 
 
-def near(word: str, kinds: Mapping[str, Kind]) -> tuple[str, ...]:
-    """The resources whose names are spelt like the word, the nearest one first."""
+def near(name: str, kinds: Mapping[str, Kind]) -> tuple[str, ...]:
+    """The resources whose names are spelt like the name, the nearest one first."""
     import difflib
 
     spelt = {
@@ -92,5 +92,5 @@ def near(word: str, kinds: Mapping[str, Kind]) -> tuple[str, ...]:
         for name, kind in reversed(list(kinds.items()))
         for alias in (name, kind.resource, kind.singular, kind.key, *kind.short_names)
     }
-    close = difflib.get_close_matches(word.lower(), spelt, _SUGGESTIONS, cutoff=0.7)
+    close = difflib.get_close_matches(name.lower(), spelt, _SUGGESTIONS, cutoff=0.7)
     return tuple(dict.fromkeys(spelt[alias] for alias in close))

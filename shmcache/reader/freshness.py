@@ -90,7 +90,7 @@ class Status:
         shown = live and stamped and now - stamped < STAMP_SECONDS * 1e9
         self.stamp_age = stamp / 1e9 if shown else None
         self.objects = record["count"]
-        self.stored = {word: contact.pop(word) for word in _STORED}
+        self.stored = {name: contact.pop(name) for name in _STORED}
         self.counters = contact
 
     @property

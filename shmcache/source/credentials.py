@@ -124,13 +124,13 @@ def _output(
         why = f"{arguments[0]}: {error.strerror}" + (f"\n{hint}" if hint else "")
         raise SourceError(f"{label}: exec: {why}") from error
     except subprocess.TimeoutExpired as error:
-        words = f"{arguments[0]} has not ended within {PLUGIN_SECONDS:g} s"
-        raise SourceError(f"{label}: exec: {words}") from error
+        message = f"{arguments[0]} has not ended within {PLUGIN_SECONDS:g} s"
+        raise SourceError(f"{label}: exec: {message}") from error
     if done.returncode:
-        words = (done.stderr or "").strip()
+        message = (done.stderr or "").strip()
         raise SourceError(
             f"{label}: exec: {arguments[0]} ended with status {done.returncode}"
-            + (f": {words}" if words else "")
+            + (f": {message}" if message else "")
         )
     return done.stdout
 

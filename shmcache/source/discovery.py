@@ -303,17 +303,17 @@ def find(
 
 def not_there(text: str) -> SourceFailed:
     """The failure of a resource that the server does not have, at least not yet."""
-    words = f"the server has no resource {text}"
-    status = ServerStatus(code=404, reason="NotFound", message=words)
-    return SourceFailed(SourceFailure(FailureKind.HTTP, f"discovery: {words}", status))
+    message = f"the server has no resource {text}"
+    status = ServerStatus(code=404, reason="NotFound", message=message)
+    return SourceFailed(SourceFailure(FailureKind.HTTP, f"discovery: {message}", status))
 
 
 def _watchable(found: ApiResource, text: str) -> ApiResource:
     missing = NEEDED_VERBS - found.verbs
     if missing:
-        words = f"{text}: the server does not allow to {' or '.join(sorted(missing))} it"
-        status = ServerStatus(code=405, reason="MethodNotAllowed", message=words)
-        raise SourceFailed(SourceFailure(FailureKind.HTTP, f"discovery: {words}", status))
+        message = f"{text}: the server does not allow to {' or '.join(sorted(missing))} it"
+        status = ServerStatus(code=405, reason="MethodNotAllowed", message=message)
+        raise SourceFailed(SourceFailure(FailureKind.HTTP, f"discovery: {message}", status))
     return found
 
 

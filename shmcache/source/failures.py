@@ -67,7 +67,7 @@ def failure_of(error: Exception, what: str, *, cut: bool = False) -> SourceFailu
     if cut:
         return SourceFailure(FailureKind.CANCELLED, f"{what}: cancelled")
     chain = _chain(error)
-    return SourceFailure(_kind(chain), f"{what}: {_words(chain)}")
+    return SourceFailure(_kind(chain), f"{what}: {_message(chain)}")
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -91,7 +91,7 @@ def _kind(chain: list[BaseException]) -> FailureKind:
     return FailureKind.GARBAGE
 
 
-def _words(chain: list[BaseException]) -> str:
+def _message(chain: list[BaseException]) -> str:
     """The text for people: our own words, or the innermost cause without a library's names."""
     for error in chain:
         if isinstance(error, SourceError):
@@ -128,8 +128,8 @@ def http_failure(
     )
     if retry_after is None and status.retry_after is not None:
         retry_after = float(status.retry_after)
-    words = status.message or status.reason or http.client.responses.get(code, "")
-    return SourceFailure(FailureKind.HTTP, f"{what}: HTTP {code}: {words}", status, retry_after)
+    message = status.message or status.reason or http.client.responses.get(code, "")
+    return SourceFailure(FailureKind.HTTP, f"{what}: HTTP {code}: {message}", status, retry_after)
 
 
 def parse_retry_after(text: str | None, *, now: float) -> float | None:

@@ -60,8 +60,8 @@ class ReplaySource:
         """The list that was recorded next."""
         head = self._head()
         if head is None:
-            words = f"{WHAT}: the recording has no more lists"
-            raise SourceFailed(SourceFailure(FailureKind.NETWORK, words))
+            message = f"{WHAT}: the recording has no more lists"
+            raise SourceFailed(SourceFailure(FailureKind.NETWORK, message))
         page = _Page(self._batches, BEFORE_ALL if head.what != "list" else None)
         if head.what == "list":
             self._ask()

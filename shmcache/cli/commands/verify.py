@@ -84,9 +84,9 @@ def _print(found: dict[str, list[dict[str, Any]]]) -> None:
         for one in reports:
             objects = f"{one['objects']:,}" if "objects" in one else "-"
             rows.append(
-                [name, one["namespace"] or "-", objects, one.get("version", "-"), _word(one)]
+                [name, one["namespace"] or "-", objects, one.get("version", "-"), _verdict(one)]
             )
-            wrong += [f"{name}: {_words(each)}" for each in one.get("differences", ())]
+            wrong += [f"{name}: {_difference(each)}" for each in one.get("differences", ())]
             if one.get("more"):
                 wrong.append(f"{name}: and {one['more']:,} more")
     print(Grid().lines(rows), end="")
@@ -94,14 +94,14 @@ def _print(found: dict[str, list[dict[str, Any]]]) -> None:
         print("\n" + "\n".join(wrong))
 
 
-def _word(one: dict[str, Any]) -> str:
+def _verdict(one: dict[str, Any]) -> str:
     if "error" in one:
         return f"not compared: {one['error']}"
     count = len(one["differences"]) + one["more"]
     return f"{count:,} different" if count else "equal"
 
 
-def _words(each: dict[str, Any]) -> str:
+def _difference(each: dict[str, Any]) -> str:
     return f"{each['key']}: {_state(each['server'])} at the server, {_state(each['cache'])} here"
 
 

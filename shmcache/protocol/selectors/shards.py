@@ -138,7 +138,7 @@ class _ShardParser:
             )
         self._text = text
         self._at = 0
-        self._kind, self._word = "", ""
+        self._kind, self._symbol = "", ""
         self._step()
 
     def selector(self) -> ShardSelector:
@@ -152,7 +152,7 @@ class _ShardParser:
             asked.append(span)
             closed = self._skip(")", most=depth)
             depth -= closed
-            if self._word != "||":
+            if self._symbol != "||":
                 break
             self._step()
         if self._kind != "end" or depth:
@@ -168,7 +168,7 @@ class _ShardParser:
 
     def _skip(self, sign: str, most: int = -1) -> int:
         found = 0
-        while self._word == sign and self._kind == "sign" and found != most:
+        while self._symbol == sign and self._kind == "sign" and found != most:
             self._step()
             found += 1
         return found
@@ -181,7 +181,7 @@ class _ShardParser:
             )
         self._sign("(")
         path = [self._take("name")]
-        while self._word == ".":
+        while self._symbol == ".":
             self._step()
             path.append(self._take("name"))
         self._sign(",")
@@ -201,14 +201,14 @@ class _ShardParser:
         return path[-1], (first, end)
 
     def _sign(self, sign: str) -> None:
-        if self._kind != "sign" or self._word != sign:
+        if self._kind != "sign" or self._symbol != sign:
             self._fail()
         self._step()
 
     def _take(self, kind: str) -> str:
         if self._kind != kind:
             self._fail()
-        token = self._word
+        token = self._symbol
         self._step()
         return token
 
@@ -217,13 +217,13 @@ class _ShardParser:
         assert found is not None
         assert found.lastgroup is not None
         self._at = found.end()
-        self._kind, self._word = found.lastgroup, found[found.lastgroup]
+        self._kind, self._symbol = found.lastgroup, found[found.lastgroup]
 
     def _fail(self) -> NoReturn:
-        what = f'"{self._word[:40]}"' if self._word else "the end"
-        place = self._at - len(self._word)
+        what = f'"{self._symbol[:40]}"' if self._symbol else "the end"
+        at = self._at - len(self._symbol)
         raise InvalidSelector(
-            f"unexpected {what} at {place}; a shard selector is one {_FUNCTION}(FIELD, "
+            f"unexpected {what} at {at}; a shard selector is one {_FUNCTION}(FIELD, "
             "'0x…', '0x…'), or several with || between them"
         )
 

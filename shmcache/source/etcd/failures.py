@@ -54,22 +54,22 @@ def failure_of(error: grpc.RpcError, what: str) -> SourceFailed:
 
 def failed(text: str, what: str, code: grpc.StatusCode = _CODE.UNKNOWN) -> SourceFailed:
     """The same from etcd's words, which also cancel a watch without an error of gRPC."""
-    words = f"{what}: {text}"
+    message = f"{what}: {text}"
     for part, answer, reason in _WORDS:
         if part in text:
             causes = (("ResourceVersionTooLarge", text),) if part is FUTURE else ()
-            return _status(answer, reason, words, *causes)
+            return _status(answer, reason, message, *causes)
     if NO_LEADER in text or "leader changed" in text:
-        return SourceFailed(SourceFailure(FailureKind.ENDED, words))
+        return SourceFailed(SourceFailure(FailureKind.ENDED, message))
     if code is _CODE.UNAVAILABLE:
         refused = "refused" in text.lower()
         kind = FailureKind.REFUSED if refused else FailureKind.NETWORK
-        return SourceFailed(SourceFailure(kind, words))
+        return SourceFailed(SourceFailure(kind, message))
     if _is_late(text):
-        return SourceFailed(SourceFailure(FailureKind.SILENT, words))
+        return SourceFailed(SourceFailure(FailureKind.SILENT, message))
     if code in _PLAIN:
-        return SourceFailed(SourceFailure(_PLAIN[code], words))
-    return _status(_HTTP.get(code, 500), "", words)
+        return SourceFailed(SourceFailure(_PLAIN[code], message))
+    return _status(_HTTP.get(code, 500), "", message)
 
 
 def _is_token(text: str) -> bool:
@@ -103,11 +103,11 @@ def was_not_sent(error: grpc.RpcError) -> bool:
     )
 
 
-def expired(words: str) -> SourceFailed:
+def expired(message: str) -> SourceFailed:
     """410: the server does not have that history."""
-    return _status(410, "Expired", words)
+    return _status(410, "Expired", message)
 
 
-def _status(code: int, reason: str, words: str, *causes: tuple[str, str]) -> SourceFailed:
-    status = ServerStatus(code=code, reason=reason, message=words, causes=causes)
-    return SourceFailed(SourceFailure(FailureKind.HTTP, words, status))
+def _status(code: int, reason: str, message: str, *causes: tuple[str, str]) -> SourceFailed:
+    status = ServerStatus(code=code, reason=reason, message=message, causes=causes)
+    return SourceFailed(SourceFailure(FailureKind.HTTP, message, status))

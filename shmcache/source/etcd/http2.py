@@ -57,7 +57,7 @@ class CallFailed(grpc.RpcError):  # type: ignore[misc]  # grpc has no types
         return self._code
 
     def details(self) -> str:
-        """The words of the server, or ours."""
+        """The message of the server, or ours."""
         return self._details
 
 
@@ -265,8 +265,8 @@ class Http2Call:
         """A server that ends lets our stream go on until it ends it, if it knows it."""
         last, code = struct.unpack(">II", payload[:8])
         if last & WINDOW < STREAM or code:
-            words = payload[8:200].decode(errors="replace")
-            raise lost(f"the server goes away, code {code} {words}")
+            message = payload[8:200].decode(errors="replace")
+            raise lost(f"the server goes away, code {code} {message}")
 
     def _begin_headers(self, flags: int, stream: int, payload: bytes) -> None:
         if stream != STREAM:

@@ -174,10 +174,10 @@ class Choice(Future["Member | None"]):
     @property
     def why(self) -> str:
         """Why no endpoint was chosen."""
-        words = [f"{endpoint}: {text}" for endpoint, text in self.reasons.items() if text]
+        reasons = [f"{endpoint}: {text}" for endpoint, text in self.reasons.items() if text]
         if len({found.header.cluster_id for found in self._found.values()}) > 1:
-            words.append("the endpoints belong to different clusters; name those of one")
-        return "; ".join(words)
+            reasons.append("the endpoints belong to different clusters; name those of one")
+        return "; ".join(reasons)
 
 
 class Pause(Future[None]):

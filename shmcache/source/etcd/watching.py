@@ -120,8 +120,8 @@ class WatchStream:
         failure = self._connection.broken(error, self._what, self.member, self._token)
         if failure.failure.kind in {FailureKind.CANCELLED, FailureKind.ENDED}:
             self._connection.leave(self.member)
-            words = str(failure)
-            return SourceFailed(SourceFailure(FailureKind.ENDED, words))
+            message = str(failure)
+            return SourceFailed(SourceFailure(FailureKind.ENDED, message))
         return failure
 
     def cancel(self) -> None:

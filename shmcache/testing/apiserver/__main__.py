@@ -56,9 +56,9 @@ def load(server: ApiServer, path: str) -> int:
     return len(objects)
 
 
-def main(words: list[str] | None = None) -> int:
+def main(given: list[str] | None = None) -> int:
     """Serves until SIGTERM or SIGINT; the exit status."""
-    asked = arguments().parse_args(words)
+    asked = arguments().parse_args(given)
     tls = None
     if asked.cert:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -19,13 +19,13 @@ def check_lease(kind: Kind, obj: dict[str, Any], *, update: bool) -> None:
     if update and not metadata.get("resourceVersion"):
         message = "Invalid value: 0: must be specified for an update"
         causes.append(("FieldValueInvalid", message, "metadata.resourceVersion"))
-    for name, least, words in (
+    for name, least, message_end in (
         ("leaseDurationSeconds", 1, "must be greater than 0"),
         ("leaseTransitions", 0, "must be greater than or equal to 0"),
     ):
         value = spec.get(name)
         if value is not None and value < least:
-            message = f"Invalid value: {value}: {words}"
+            message = f"Invalid value: {value}: {message_end}"
             causes.append(("FieldValueInvalid", message, f"spec.{name}"))
     if spec.get("preferredHolder") and not spec.get("strategy"):
         message = "Required value: must be specified when `spec.preferredHolder` is set"

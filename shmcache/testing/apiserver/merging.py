@@ -65,28 +65,28 @@ def json_patch(obj: Object, operations: list[Any]) -> Object:
 
 
 def _operate(obj: Object, operation: Object) -> Object:
-    word, path = operation["op"], _steps(operation["path"])
-    if word == "test":
+    op, path = operation["op"], _steps(operation["path"])
+    if op == "test":
         if _at(obj, path) != operation["value"]:
             raise ValueError(f"testing path {operation['path']} value failed")
         return obj
     root = {"": copy.deepcopy(obj)}
-    if word in {"move", "copy"}:
+    if op in {"move", "copy"}:
         value = copy.deepcopy(_at(obj, _steps(operation["from"])))
-        if word == "move":
+        if op == "move":
             _remove(root, _steps(operation["from"]))
         _add(root, path, value)
-    elif word == "add":
+    elif op == "add":
         _add(root, path, operation["value"])
-    elif word == "replace":
+    elif op == "replace":
         _at(obj, path)
         if path:
             _remove(root, path)
         _add(root, path, operation["value"])
-    elif word == "remove":
+    elif op == "remove":
         _remove(root, path)
     else:
-        raise ValueError(f"unexpected kind: {word}")
+        raise ValueError(f"unexpected kind: {op}")
     return root[""]
 
 

@@ -123,14 +123,7 @@ enum shmc_status shmc_queue_add(struct shmc_queue *queue, const uint8_t *key, si
     struct shmc_keyref ref;
     bool made = false;
 
-    if (shmc_queue_forked(queue))
-        return SHMC_FORKED;
-    if (length == 0 || length > SHMC_QUEUE_KEY_MAX)
-        return SHMC_LIMIT;
-    if (shmc_queue_shut(queue))
-        return SHMC_CLOSED;
-    priority = shmc_priority_of(queue, priority, key, length);
-    enum shmc_status status = shmc_lane_of(queue, priority, &lane);
+    enum shmc_status status = shmc_lane_of_key(queue, key, length, priority, &lane);
     if (status != SHMC_OK)
         return status;
     const uint64_t hash = shmc_queue_hash(queue, key, length);

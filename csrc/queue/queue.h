@@ -264,6 +264,9 @@ int64_t shmc_priority_of(const struct shmc_queue *queue, int64_t priority, const
                          size_t length);
 /* The lane of a priority: its own, or with eight others in use the nearest. NO_SPACE. */
 enum shmc_status shmc_lane_of(struct shmc_queue *queue, int64_t priority, unsigned *lane);
+/* The lane of a key that is to be added. FORKED, LIMIT or CLOSED if it must not be. */
+enum shmc_status shmc_lane_of_key(struct shmc_queue *queue, const uint8_t *key, size_t length,
+                                  int64_t priority, unsigned *lane);
 /* Whether lane a goes before lane b. */
 bool shmc_lane_before(const struct shmc_queue *queue, unsigned a, unsigned b);
 /* Lanes in use, the first to be served first; how many. */

@@ -193,14 +193,7 @@ static enum shmc_status add_later(struct shmc_queue *queue, const uint8_t *key, 
     unsigned lane = 0;
     uint64_t failures = 0;
 
-    if (shmc_queue_forked(queue))
-        return SHMC_FORKED;
-    if (length == 0 || length > SHMC_QUEUE_KEY_MAX)
-        return SHMC_LIMIT;
-    if (shmc_queue_shut(queue))
-        return SHMC_CLOSED;
-    priority = shmc_priority_of(queue, priority, key, length);
-    enum shmc_status status = shmc_lane_of(queue, priority, &lane);
+    enum shmc_status status = shmc_lane_of_key(queue, key, length, priority, &lane);
     if (status != SHMC_OK)
         return status;
     const uint64_t token = limited ? bucket_wait(queue, now_ns) : 0;

@@ -129,6 +129,18 @@ enum shmc_status shmc_lane_of(struct shmc_queue *queue, int64_t priority, unsign
     return shmc_queue_back_lane(queue, *lane);
 }
 
+enum shmc_status shmc_lane_of_key(struct shmc_queue *queue, const uint8_t *key, size_t length,
+                                  int64_t priority, unsigned *lane)
+{
+    if (shmc_queue_forked(queue))
+        return SHMC_FORKED;
+    if (length == 0 || length > SHMC_QUEUE_KEY_MAX)
+        return SHMC_LIMIT;
+    if (shmc_queue_shut(queue))
+        return SHMC_CLOSED;
+    return shmc_lane_of(queue, shmc_priority_of(queue, priority, key, length), lane);
+}
+
 unsigned shmc_lane_order(const struct shmc_queue *queue, unsigned lanes[SHMC_QUEUE_LANES])
 {
     uint64_t priorities[SHMC_QUEUE_LANES];

@@ -70,7 +70,7 @@ def html(view: Any) -> str | None:
 def _entries(value: Any) -> Iterable[tuple[str, Any]]:
     if type(value) is _hot.View:
         return ((key, value[key]) for key in list(value)[:ROWS])
-    return ((f"[{place}]", one) for place, one in enumerate(value[:ROWS]))
+    return ((f"[{number}]", one) for number, one in enumerate(value[:ROWS]))
 
 
 def _is_open(value: Any, depth: int) -> bool:
@@ -143,8 +143,8 @@ def _row(view: Any) -> dict[str, str]:
         "name": metadata["name"],
         "created": metadata.get("creationTimestamp"),
     }
-    for place, key in (("status", "phase"), ("spec", "nodeName"), ("spec", "replicas")):
-        part = view.get(place)
+    for name, key in (("status", "phase"), ("spec", "nodeName"), ("spec", "replicas")):
+        part = view.get(name)
         if type(part) is _hot.View and key in part:
             row[key] = part[key]
     return {name: _text(value) for name, value in row.items() if value is not None}

@@ -113,7 +113,7 @@ def last_written(writer: Writer, plans: Sequence[Plan]) -> tuple[bytes, int] | N
         for key, obj in writer.objects(plan.name):
             revision = int(obj["metadata"]["resourceVersion"])
             if found is None or revision > found[1]:
-                found = pattern.place_of(key), revision
+                found = pattern.raw_key_of(key), revision
     return found
 
 

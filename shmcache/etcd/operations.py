@@ -91,7 +91,7 @@ class Operations:
         return held.obj
 
     def _read(self, key: str, revision: int = 0) -> Generator[StoreRequest, Any, Held]:
-        request = messages.RangeRequest(key=self._pattern.place_of(key), revision=revision)
+        request = messages.RangeRequest(key=self._pattern.raw_key_of(key), revision=revision)
         answer = yield StoreRequest(messages.RANGE, request, f"get {key}")
         return self._held(key, answer.kvs)
 
@@ -198,7 +198,7 @@ class Operations:
         self, key: str, held: Held, value: bytes | None, lease: int, what: str
     ) -> StoreRequest:
         """Stores (None: deletes) if the key is still at this revision; else reads it."""
-        raw_key = self._pattern.place_of(key)
+        raw_key = self._pattern.raw_key_of(key)
         compare = messages.Compare(
             result=messages.EQUAL, target=messages.BY_MOD, key=raw_key, mod_revision=held.revision
         )

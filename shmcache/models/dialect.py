@@ -251,8 +251,8 @@ class StructDialect(Dialect):
     def library_class(self, model: _hot.Model) -> type:
         """The resource of that name if it is one, else the model."""
         module, _, name = model._model_class().name.partition(".")  # noqa: SLF001
-        for place in (f"lightkube.resources.{module}", f"lightkube.models.{module}"):
-            found: Any = getattr(sys.modules.get(place), name, None)
+        for module_name in (f"lightkube.resources.{module}", f"lightkube.models.{module}"):
+            found: Any = getattr(sys.modules.get(module_name), name, None)
             if found is not None:
                 return found  # type: ignore[no-any-return]
         return _hot.Model

@@ -170,7 +170,7 @@ class ModelResource(Mapping[str, "Any"]):
 
 
 class ModelEvents:
-    """The events of an iteration, with models in the place of views."""
+    """The events of an iteration, with models in the which of views."""
 
     def __init__(self, events: Any, makes: Wrapping) -> None:
         self._events = events
@@ -181,10 +181,10 @@ class ModelEvents:
 
     async def __anext__(self) -> Event:
         event: Event = await self._events.__anext__()
-        for place in ("old", "new"):
-            obj = getattr(event, place)
+        for which in ("old", "new"):
+            obj = getattr(event, which)
             if obj is not None:
-                setattr(event, place, self._makes.wrap(obj))
+                setattr(event, which, self._makes.wrap(obj))
         return event
 
     async def aclose(self) -> None:

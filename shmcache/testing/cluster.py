@@ -79,8 +79,8 @@ class Cluster:
     def kubeconfig(self) -> str:
         """The path of a kubeconfig for the server. Its namespace is `default`."""
         if not self._directory:
-            place = tempfile.TemporaryDirectory(prefix="shmcache-testing-")
-            self._directory = self._stack.enter_context(place)
+            directory = tempfile.TemporaryDirectory(prefix="shmcache-testing-")
+            self._directory = self._stack.enter_context(directory)
             self.server.kubeconfig(self._kubeconfig)
         return self._kubeconfig
 

@@ -53,8 +53,8 @@ def _parent(obj: Object) -> str:
         return NONE
     group, namespace = found.get("group"), found.get("namespace")
     resource = f"{found.get('resource', '')}.{group}" if group else str(found.get("resource", ""))
-    place = f"{namespace}/" if namespace else ""
-    return f"{resource.lower()}/{place}{found.get('name', '')}"
+    prefix = f"{namespace}/" if namespace else ""
+    return f"{resource.lower()}/{prefix}{found.get('name', '')}"
 
 
 def _slice_ports(obj: Object) -> str:

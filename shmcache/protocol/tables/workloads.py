@@ -123,8 +123,8 @@ def _targets(obj: Object) -> str:
     specs = list(at(obj, "spec.metrics") or ())
     known = list(at(obj, "status.currentMetrics") or ())
     found = [
-        _metric(spec, known[place] if place < len(known) else {})
-        for place, spec in enumerate(specs)
+        _metric(spec, known[number] if number < len(known) else {})
+        for number, spec in enumerate(specs)
     ]
     if not found:
         return NONE

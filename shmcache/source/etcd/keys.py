@@ -87,7 +87,7 @@ class KeyPattern:
         namespace = parts.get("namespace")
         return f"{namespace}/{parts['name']}" if namespace else parts["name"]
 
-    def place_of(self, key: str) -> bytes:
+    def raw_key_of(self, key: str) -> bytes:
         """The key of etcd at which the object with this key is, or would be. ValueError."""
         if self._shape is None:
             made = self.prefix + key.encode()

@@ -47,17 +47,17 @@ DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 _CORE = frozenset(kind.resource for kind in builtin() if not kind.group)
 
 
-def place_of(resource: str, key: str) -> bytes:
+def raw_key_of(resource: str, key: str) -> bytes:
     """The key of etcd of an object."""
     plural, _, group = resource.partition(".")
     folder = f"{group}/{plural}" if group else plural
     return PREFIX + f"{folder}/{key}".encode()
 
 
-def resource_of(place: bytes) -> tuple[str, str] | None:
+def resource_of(raw: bytes) -> tuple[str, str] | None:
     """Resource and key of an object; None for a key that is of no object."""
     try:
-        parts = place.removeprefix(PREFIX).decode().split("/")
+        parts = raw.removeprefix(PREFIX).decode().split("/")
     except UnicodeDecodeError:
         return None
     skip = 1 if parts[0] in _CORE else 2
@@ -305,15 +305,15 @@ class EtcdObjectStore(ObjectStore):
 
     def _write(self, resource: str, key: str, put: Any) -> int:
         """ETCDOBJ2. The revision of the write, when it has come."""
-        place, known = place_of(resource, key), self.get(resource, key)
+        raw, known = raw_key_of(resource, key), self.get(resource, key)
         if put is None:
-            change = messages.RequestOp(request_delete_range=messages.DeleteRangeRequest(key=place))
+            change = messages.RequestOp(request_delete_range=messages.DeleteRangeRequest(key=raw))
         else:
-            put.key = place
+            put.key = raw
             change = messages.RequestOp(request_put=put)
         marker = messages.RequestOp(request_put=messages.PutRequest(key=MARKER))
         compare = messages.Compare(
-            target=messages.BY_MOD, key=place, mod_revision=known.version if known else 0
+            target=messages.BY_MOD, key=raw, mod_revision=known.version if known else 0
         )
         request = messages.TxnRequest(compare=[compare], success=[change, marker])
         answer = self._call(messages.TXN, request, writes=True)

@@ -24,7 +24,7 @@ class ServedKinds:
 
     def remove(self, key: str) -> None:
         """Forgets a resource in all its versions."""
-        self._kinds = {place: kind for place, kind in self._kinds.items() if kind.key != key}
+        self._kinds = {path: kind for path, kind in self._kinds.items() if kind.key != key}
 
     def find(self, group: str, version: str, resource: str) -> Kind | None:
         """The resource of a path."""

@@ -81,14 +81,14 @@ def _cut(
     if not limit and not scope.selects:
         return ListPage(version, objects[first:last])
     found: list[Stored] = []
-    for place in range(first, last):
-        if not scope.matches(objects[place]):
+    for number in range(first, last):
+        if not scope.matches(objects[number]):
             continue
-        found.append(objects[place])
-        if len(found) == limit and place + 1 < last:
-            key = objects[place].key.removeprefix(prefix)
+        found.append(objects[number])
+        if len(found) == limit and number + 1 < last:
+            key = objects[number].key.removeprefix(prefix)
             token = tokens.encode(version, key, cached=cached)
-            return ListPage(version, found, token, None if scope.selects else last - place - 1)
+            return ListPage(version, found, token, None if scope.selects else last - number - 1)
     return ListPage(version, found)
 
 

@@ -106,10 +106,10 @@ def _add(root: Object, steps: list[str], value: Any) -> None:
     *path, last = ["", *steps]
     parent = _at(root, path)
     if isinstance(parent, list):
-        place = len(parent) if last == "-" else int(last)
-        if not 0 <= place <= len(parent):
+        at = len(parent) if last == "-" else int(last)
+        if not 0 <= at <= len(parent):
             raise IndexError(last)
-        parent.insert(place, value)
+        parent.insert(at, value)
     else:
         parent[last] = value
 
@@ -165,14 +165,14 @@ def _merged_list(old: list[Object], new: list[Object], key: str) -> list[Object]
         return [one for one in new if "$patch" not in one]
     result = list(old)
     for one in new:
-        place = next((at for at, had in enumerate(result) if had.get(key) == one.get(key)), None)
+        number = next((at for at, had in enumerate(result) if had.get(key) == one.get(key)), None)
         if one.get("$patch") == "delete":
-            if place is not None:
-                del result[place]
-        elif place is None:
+            if number is not None:
+                del result[number]
+        elif number is None:
             result.append(strategic_merge({}, one))
         else:
-            result[place] = strategic_merge(result[place], one)
+            result[number] = strategic_merge(result[number], one)
     return result
 
 

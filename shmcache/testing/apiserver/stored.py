@@ -100,9 +100,9 @@ class StoredChange:
 
     def line(self, event: str, kind: Kind, shape: Shape = FULL) -> bytes:
         """The event's line; made once for all watches."""
-        place = (event, kind.api_version, shape)
-        line = self._lines.get(place)
+        key = (event, kind.api_version, shape)
+        line = self._lines.get(key)
         if line is None:
             line = framing.event(event, self.shown(event).whole(kind, shape))
-            self._lines[place] = line
+            self._lines[key] = line
         return line

@@ -50,7 +50,7 @@ def names(found: Upstreams) -> set[str]:
     return {one.name for one in found.all}
 
 
-def test_each_address_is_an_upstream_at_the_place_of_the_name() -> None:
+def test_each_address_is_an_upstream_at_the_rank_of_the_name() -> None:
     resolver = Resolver("10.0.0.2", "10.0.0.1", "fd00::1", "10.0.0.1")
     found, _ = upstreams(resolver, "http://relays.test:81")
     found.resolve()

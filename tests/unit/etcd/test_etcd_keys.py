@@ -35,7 +35,7 @@ def test_keys(pattern: str, raw: bytes, key: str | None, names: tuple[str, str] 
     assert found.key_of(raw) == key
     if key is not None:
         assert found.names_of(key) == names
-        assert found.place_of(key) == raw
+        assert found.raw_key_of(key) == raw
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def test_keys_come_back(pattern: str, namespace: str, name: str) -> None:
     found = KeyPattern(pattern)
     key = f"{namespace}/{name}"
 
-    assert found.key_of(found.place_of(key)) == key
+    assert found.key_of(found.raw_key_of(key)) == key
 
 
-def test_a_key_that_the_pattern_cannot_have_has_no_place() -> None:
+def test_a_key_that_the_pattern_cannot_have_has_no_raw_key() -> None:
     with pytest.raises(ValueError, match="not a key"):
-        KeyPattern("/a/{namespace}/{name}").place_of("alone")
+        KeyPattern("/a/{namespace}/{name}").raw_key_of("alone")
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@
  *   PINORDER4  Writer: data, slot, then latest  <->  Reader: latest, slot, then data
  *   PINORDER5  Writer: latest before the slot's next root  <->  Reader: slot before latest
  *   PINORDER6  Reader: moved pin before the quick one changes  <->  Writer: quick before moved
- *   PINORDER7  Writer: places of kept before the floor  <->  Reader: floor before kept
+ *   PINORDER7  Writer: entries of kept before the floor  <->  Reader: floor before kept
  *   PINORDER8  Writer: removal from kept before data  <->  Reader: data before kept
  *
  * Switches
@@ -39,7 +39,7 @@
  *           are in use (PINSLOT2 of reader.c).
  *   TAKEOVER=n   the writer may die anywhere, n times. Blocks that the next one finds unreachable
  *           are retired in the latest generation, born before all others.
- *   PLACES=n     of kept; fewer than there are pins hold the floor down.
+ *   ENTRIES=n    of kept; fewer than there are pins hold the floor down.
  *
  * Mutants: NO_READER_FENCE, NO_WRITER_FENCE, NO_RECHECK, NO_FLOOR_CHECK, FLOOR_LATE,
  * SLOT_LIMIT=SLOTS, PUBLISH_EARLY, NO_RETIRE_WAIT, RETIRE_EARLY, KEEP_LATE, SCAN_DOWN, BIRTH_LATE,
@@ -61,8 +61,8 @@
 #define GENERATIONS 6
 #endif
 
-#ifndef PLACES
-#define PLACES 1
+#ifndef ENTRIES
+#define ENTRIES 1
 #endif
 #ifndef TAKEOVER
 #define TAKEOVER 0
@@ -81,8 +81,8 @@
 #define MOVED(reader) (QUICK(reader) + 1)
 #define SLOT(g) (2 + PINS * READERS + (g) % SLOTS)
 #define DATA(block, i) (2 + PINS * READERS + SLOTS + 2 * (block) + (i))
-#define PLACE(i) (2 + PINS * READERS + SLOTS + 2 * BLOCKS + (i))
-#define WORDS (2 + PINS * READERS + SLOTS + 2 * BLOCKS + PLACES)
+#define ENTRY(i) (2 + PINS * READERS + SLOTS + 2 * BLOCKS + (i))
+#define WORDS (2 + PINS * READERS + SLOTS + 2 * BLOCKS + ENTRIES)
 #define CPUS (1 + READERS)
 
 #include "tso.pml"
@@ -114,7 +114,7 @@ hidden byte P4_floor_is_published;
 #define IN_REACH(block) \
     (block != live && retired[block] > 0 && retired[block] <= floor && !NEEDED(block))
 #endif
-#if PLACES > 1
+#if ENTRIES > 1
 #define KEPT_HERE(g) (kept[0] == (g) || kept[1] == (g))
 #else
 #define KEPT_HERE(g) (kept[0] == (g))
@@ -170,7 +170,7 @@ inline bound()
     d_step {
         at = 0;
         do
-        :: at < PLACES ->
+        :: at < ENTRIES ->
             if
             :: kept[at] > ceiling -> pins = pins | BIT(kept[at])
             :: else
@@ -187,7 +187,7 @@ inline bound()
             :: pins & BIT(at) ->
                 reader++;
                 if
-                :: reader > PLACES -> ceiling = at; break
+                :: reader > ENTRIES -> ceiling = at; break
                 :: else
                 fi
             :: else
@@ -218,7 +218,7 @@ inline let_go(i)
 {
     if
     :: kept[i] != 0 && !(pins & BIT(kept[i])) ->
-        store(PLACE(i), 0);
+        store(ENTRY(i), 0);
         kept[i] = 0
     :: else
     fi
@@ -232,9 +232,9 @@ inline keep()
         if
         :: (pins & BIT(reader)) && !KEPT_HERE(reader) ->
             if
-            :: kept[0] == 0 -> store(PLACE(0), reader); kept[0] = reader
-#if PLACES > 1
-            :: kept[0] != 0 && kept[1] == 0 -> store(PLACE(1), reader); kept[1] = reader
+            :: kept[0] == 0 -> store(ENTRY(0), reader); kept[0] = reader
+#if ENTRIES > 1
+            :: kept[0] != 0 && kept[1] == 0 -> store(ENTRY(1), reader); kept[1] = reader
 #endif
             :: else
             fi
@@ -249,7 +249,7 @@ inline keep()
 inline let_all_go()
 {
     let_go(0);
-#if PLACES > 1
+#if ENTRIES > 1
     let_go(1)
 #endif
 }
@@ -383,7 +383,7 @@ active proctype Writer()
     short pins = 0; /* a bit for each generation */
     byte birth[BLOCKS]; /* the first generation that leads to it */
     byte retired[BLOCKS]; /* the generation whose root no longer reaches it; 0: not in limbo */
-    byte kept[PLACES];
+    byte kept[ENTRIES];
 
     d_step {
         memory[DATA(0, 0)] = 1;
@@ -421,11 +421,11 @@ takeover: /* its stores get to memory; its private state is gone */
             live = BLOCK_OF(memory[SLOT(latest)]);
             at = 0;
             do
-            :: at < PLACES ->
+            :: at < ENTRIES ->
 #ifdef FORGET_KEPT
-                memory[PLACE(at)] = 0;
+                memory[ENTRY(at)] = 0;
 #endif
-                kept[at] = memory[PLACE(at)];
+                kept[at] = memory[ENTRY(at)];
                 at++
             :: else -> break
             od;
@@ -446,11 +446,11 @@ takeover: /* its stores get to memory; its private state is gone */
 #endif
 }
 
-#if PLACES > 1
+#if ENTRIES > 1
 #define KEPT_IN_MEMORY \
-    (memory[PLACE(0)] == GENERATION_OF(root) || memory[PLACE(1)] == GENERATION_OF(root))
+    (memory[ENTRY(0)] == GENERATION_OF(root) || memory[ENTRY(1)] == GENERATION_OF(root))
 #else
-#define KEPT_IN_MEMORY (memory[PLACE(0)] == GENERATION_OF(root))
+#define KEPT_IN_MEMORY (memory[ENTRY(0)] == GENERATION_OF(root))
 #endif
 
 inline copy_root(g) /* latest is scratch */
@@ -470,7 +470,7 @@ inline check_root(g)
 
 active [READERS] proctype Reader()
 {
-    byte pinned = 0, latest = 0, root = 0, first = 0, second = 0, floor = 0, place = 0;
+    byte pinned = 0, latest = 0, root = 0, first = 0, second = 0, floor = 0, entry = 0;
 #ifdef KEEP
     bool moved = false;
 #endif
@@ -508,15 +508,15 @@ again:
        load(FLOOR, floor); /* PINORDER3 */
        if
        :: floor > GENERATION_OF(root) ->
-           load(PLACE(0), place); /* PINORDER7, PINORDER8 */
-#if PLACES > 1
+           load(ENTRY(0), entry); /* PINORDER7, PINORDER8 */
+#if ENTRIES > 1
            if
-           :: place != GENERATION_OF(root) -> load(PLACE(1), place)
+           :: entry != GENERATION_OF(root) -> load(ENTRY(1), entry)
            :: else
            fi;
 #endif
            if
-           :: place == GENERATION_OF(root) -> floor = 0
+           :: entry == GENERATION_OF(root) -> floor = 0
            :: else
            fi
        :: else
@@ -532,7 +532,7 @@ again:
                assert(P2_pin_is_kept);
                P1_value_is_whole = (first == BORN(root) && second == BORN(root));
                assert(P1_value_is_whole);
-               first = 0; second = 0; floor = 0; place = 0
+               first = 0; second = 0; floor = 0; entry = 0
            }
        fi
 #ifdef KEEP
@@ -585,7 +585,7 @@ again:
                           memory[DATA(BLOCK_OF(root), 1)] == BORN(root));
         assert(P2_pin_is_kept);
 #endif
-        pinned = 0; root = 0; latest = 0; first = 0; second = 0; floor = 0; place = 0;
+        pinned = 0; root = 0; latest = 0; first = 0; second = 0; floor = 0; entry = 0;
 #ifdef KEEP
         moved = false;
         store(MOVED(_pid), 0);

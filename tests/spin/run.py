@@ -79,7 +79,7 @@ VARIANTS = (
     Variant("pin", "1 reader, 2 slots", f"{PIN} -DGENERATIONS=6 -DSLOTS=2"),
     Variant("pin", "1 reader, REVOKE", f"{PIN} -DGENERATIONS=5 -DREVOKE"),
     Variant("pin", "1 reader, KEEP", f"{PIN} -DGENERATIONS=5 -DKEEP"),
-    Variant("pin", "1 reader, KEEP, 2 places", f"{PIN} -DGENERATIONS=4 -DKEEP -DPLACES=2"),
+    Variant("pin", "1 reader, KEEP, 2 entries", f"{PIN} -DGENERATIONS=4 -DKEEP -DENTRIES=2"),
     Variant("pin", "1 reader, SHARE", f"{PIN} -DGENERATIONS=5 -DSHARE"),
     Variant("pin", "1 reader, all of them", f"{PIN} -DGENERATIONS=4 -DREVOKE -DKEEP -DSHARE"),
     Variant("pin", "1 reader, TAKEOVER", f"{PIN} -DGENERATIONS=4 -DTAKEOVER=2"),

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from importlib import metadata
 from typing import Any
 
@@ -41,6 +41,7 @@ DOCUMENT_BYTES = 64 << 20
 """A document of discovery larger than this is refused."""
 
 
+@cache  # it reads the metadata of two packages
 def user_agent() -> str:
     """Our name for the server's logs and its flow control."""
     return (

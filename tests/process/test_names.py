@@ -101,13 +101,18 @@ def seen_by(cache: shmcache.Cache, writer: shmcache.Writer) -> dict[str, int]:
     return Observed(cache, writer.place).stats
 
 
+def name_of(obj: Any) -> str:
+    """Of an object whose end was seen, or that the next instance does not have."""
+    return str(obj.key if isinstance(obj, shmcache.Tombstone) else obj["metadata"]["name"])
+
+
 def test_handlers_receive_only_real_changes(writer: shmcache.Writer) -> None:
     received: list[tuple[str, str]] = []
     with shmcache.attach(writer.name) as cache:
         registration = cache["pods"].add_handler(
             on_add=lambda obj, *_: received.append(("add", str(obj["metadata"]["name"]))),
             on_update=lambda old, _: received.append(("update", str(old["metadata"]["name"]))),
-            on_delete=lambda obj, *_: received.append(("delete", obj.key)),
+            on_delete=lambda obj, *_: received.append(("delete", name_of(obj))),
         )
         cache.start()
         eventually(lambda: registration.has_synced, "it has not synced")

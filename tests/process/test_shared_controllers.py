@@ -268,7 +268,7 @@ def test_a_controller_with_a_lease_is_run_and_not_started(name: str) -> None:
         pytest.raises(ValueError, match="has a Lease"),
     ):
         shmcache.controller("pods", leader="web")(act).start(cache)
-    with pytest.raises(ValueError, match="not both"):
+    with pytest.raises(ValueError, match="exclude each other"):
         shmcache.controller("pods", leader="web", machines="web")
     with pytest.raises(ValueError, match="at most 63"):
         shmcache.controller("pods", machines="w" * 64)

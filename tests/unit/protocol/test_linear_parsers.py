@@ -6,6 +6,8 @@ For the clients of serve see tests/unit/serve/test_linear.py.
 
 from __future__ import annotations
 
+import json
+
 import growing
 import pytest
 
@@ -16,4 +18,5 @@ pytestmark = pytest.mark.skipif(not growing.IS_HERE, reason=growing.INSTALL)
 def test_work_grows_as_the_input_does(module: str) -> None:
     found = growing.counts(module)
 
-    assert not {name: costs for name, costs in found.items() if not growing.linear(costs)}
+    steep = {name: costs for name, costs in found.items() if not growing.linear(costs)}
+    assert not steep, json.dumps(steep)

@@ -13,8 +13,8 @@
  *       reports that for ever); both by the last write to fd.
  *   RELAY3  stopping wakes only this thread for good: other threads sleep on (WAKE1, WAKE4).
  *
- * In a child of fork() there is no such thread, and the reader's lock is in any state:
- * shmc_relay_stop() only frees there.
+ * A child of fork() does not have the thread, and another thread of the parent may have held the
+ * reader's lock: shmc_relay_stop() only frees memory there.
  */
 #include <pthread.h>
 #include <signal.h>

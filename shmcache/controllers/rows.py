@@ -1,4 +1,4 @@
-"""One process's row on a board: what it counts, which keys it is in, what it wrote."""
+"""One process's row on a board: its counts, the keys that it reconciles, its writes."""
 
 from __future__ import annotations
 

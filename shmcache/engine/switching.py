@@ -9,8 +9,8 @@ that is open is accepted when something came, or when it lasted.
 SWITCH2  an upstream that does not have the resource, or may not show it, is passed over for
 this resource alone, for UNFIT_SECONDS.
 SWITCH3  a watch that leaves for a better upstream ends cleanly, not as a failure.
-SWITCH4  while there is no holder that answers (SERVERS7), a request waits for one, and fails so
-that the next one follows at once: neither time nor attempts add up until there is one.
+SWITCH4  while no holder answers (SERVERS7), a request waits for one. Its failure lets the next
+request follow at once: neither time nor attempts add up until a holder answers.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class CachedJobWatcher(watching.KubernetesJobWatcher):
                     consumer.acknowledge(event)
 
     def _watched(self, event: ConsumedEvent, last: dict[str, dict[str, Any]]) -> Watched:
-        """The event in the form of the client's watch; `last`: what is known of living pods."""
+        """The event in the form of the client's watch. `last` has the living pods, by key."""
         wrap = dialect_of("kubernetes").wrap
         if event.type in {"ADDED", "MODIFIED"}:
             last[event.key] = _remembered(event.new)

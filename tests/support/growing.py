@@ -101,14 +101,14 @@ def _costs(parser: Parser, refusals: tuple[type[Exception], ...], place: Path) -
     for _ in range(WARM):
         _cost(parser(size), refusals, place)
     while size <= LARGEST and not _known(costs[-WINDOW:]):
-        # the lesser of two: what a call does once, as filling a cache, is not its input's
+        # the lesser of two calls: the first one may fill a cache, whatever its input
         costs.append(min(_cost(parser(size), refusals, place) for _ in range(2)))
         yield costs[-1]
         size *= 2
 
 
 def _known(last: list[int]) -> bool:
-    """A cost that falls shows a limit: what is beyond it remains to be seen."""
+    """A cost that falls shows a limit; larger inputs must then be measured, too."""
     if last[-1] > 100 * ENOUGH:
         return True
     return len(last) == WINDOW and last[-1] > ENOUGH and last == sorted(last) and last[0] > 0

@@ -43,7 +43,7 @@ ACCEPTS = 8
 SLOW = 4
 """Turns of the slow line in one turn of the loop (ROOM3)."""
 CLEARED = 16
-"""Where there is no room, this part of the connections ends at once: looking for them costs."""
+"""A full server ends one in so many connections at once, since each search takes time."""
 PAUSE_SECONDS = 0.2
 IDLE_SECONDS = 5.0
 """Without descriptors, connections end that have waited for their client for so long; others stay,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shmcache.serve.server import Server
 
 ANY = "x"
-"""A name that stands for all: what a path is about does not depend on it."""
+"""Stands for every name: the resource of a path does not depend on the name in it."""
 MOST = 1024
 PATH_MAX = 512
 HEAD_MAX = 2048

@@ -139,7 +139,7 @@ def test_addresses_are_explained(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("address", "cure"),
-    [(":443", "choose a port above 1023"), ("unix:/root/s", "choose another place")],
+    [(":443", "choose a port above 1023"), ("unix:/var/s", "choose another place")],
 )
 def test_a_forbidden_address_names_a_cure(address: str, cure: str) -> None:
     error = PermissionError(errno.EACCES, "Permission denied")

@@ -1,8 +1,8 @@
 """Selectors by the grammars of Kubernetes, in queries by RFC 3986, over a socket.
 
-The selectors are drawn as terms: what they select is known without a parser. Each is then written
+The test draws selectors as terms, so that it knows the objects without a parser. It writes each
 in one of the ways that the grammar of labels.Parse or fields.ParseSelector allows (blanks, signs,
-order), and put into a query in one of the ways of RFC 3986. Nothing here uses this project's
+order), and puts it into a query in one of the ways of RFC 3986. Nothing here uses this project's
 parsers. Terms with one part against the grammar must be refused, each of them.
 """
 

@@ -326,7 +326,7 @@ class Noted:
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
-        self.span = time.monotonic() / 4  # there is no time before the start of the machine
+        self.span = time.monotonic() / 4  # the clock begins with the machine
         self._now = 0
         place = asked.serve.server.cache.place
         self._instants = InstantWriter(place, 0o600, clock=lambda: self._now)

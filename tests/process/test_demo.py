@@ -12,9 +12,10 @@ import tempfile
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from etcds import needs_etcd
-from workers import Command
+from workers import Command, eventually, stop_child
 
 from shmcache.memory.locations import SharedMemory
 from shmcache.memory.segments import PREFIX
@@ -64,6 +65,25 @@ def test_the_demo_ends_on_a_signal(number: signal.Signals) -> None:
 
         assert (0, "") == (demo.returncode, err)
         assert [] == left_behind(demo.pid)
+
+
+@pytest.mark.slow
+def test_the_demo_ends_on_a_signal_to_all_its_processes() -> None:
+    """As timeout(1) sends it. The others are faster."""
+    with start(60) as demo:
+        assert demo.stdout is not None
+        while "worker" not in demo.stdout.readline():
+            pass
+        stop_child(demo.pid)
+        for child in psutil.Process(demo.pid).children():
+            child.terminate()
+        eventually(lambda: not left_behind(demo.pid), "the reflector does not end")
+        demo.send_signal(signal.SIGTERM)
+        demo.send_signal(signal.SIGCONT)
+        out, err = demo.communicate(timeout=60)
+
+        assert (0, "") == (demo.returncode, err)
+        assert "nothing was left behind" in out
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ from shmcache.cli.demo import view as demo_view
 from shmcache.cli.demo.lags import Lags
 from shmcache.cli.demo.objects import Churn, pods
 from shmcache.cli.output.screen import Screen
+from shmcache.errors import SegmentNotFound
 from shmcache.memory.locations import SharedMemory
 from shmcache.memory.segments import Place
 from shmcache.testing import ApiServer
@@ -303,7 +304,10 @@ def show(options: argparse.Namespace) -> int:
                 work(stage, screen)
         finally:
             seconds = stage.seconds or time.monotonic() - stage.start
-            print("\n".join(demo_view.picture(stage, screen, seconds, 0)))
+            try:
+                print("\n".join(demo_view.picture(stage, screen, seconds, 0)))
+            except SegmentNotFound:  # a signal to the whole group has ended the reflector, too
+                print("the reflector has ended: there is no last picture")
     print("done: nothing was left behind")
     return 0
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from kubectl_world import fill as fill_sixty
 from workers import PATIENCE, Command, Worker, eventually, hear_all
 
 import shmcache
@@ -128,6 +129,27 @@ def test_eight_workers_cost_the_server_one_list_and_one_watch(
         asked = {key: count for key, count in server.requests.items() if key[0] != "get"}
         assert {("watch", "pods"): 1, ("watch", "namespaces"): 1} == asked  # each a watch-list
         assert 0 == run.end()[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("aggregated", [True, False])
+def test_a_start_with_sixty_resources_makes_no_request_twice(name: str, aggregated: bool) -> None:
+    """Discovery is read once for each group, or once for all groups where the server can do so."""
+    with ApiServer(seed=1, namespaces=(), aggregated_discovery=aggregated) as server:
+        resources = fill_sixty(server)
+        assert 60 == len(resources)
+        with (
+            Run(*resources, "--server", server.url, "--cache", name, "--no-keep") as run,
+            shmcache.attach(name, timeout=PATIENCE) as cache,
+        ):
+            assert all(cache[key].wait_synced(PATIENCE) for key in cache.resources)
+            eventually(lambda: server.open_watches == 60, "it does not watch everything")
+            asked = [(one.verb, one.path) for one in server.log]
+            assert 0 == run.end()[0]
+
+    assert sorted(set(asked)) == sorted(asked)
+    groups = {key.partition(".")[2] for key in resources}
+    assert len(asked) <= len(resources) + 5 + (0 if aggregated else len(groups))
 
 
 @pytest.mark.slow

@@ -170,12 +170,16 @@ class Cache:
         reader = self.reader
         at, numbers = self._numbers
         if at is not reader or resource not in numbers:
-            root = reader.root()
-            numbers = {name: number for number, name in enumerate(root.names()) if name}
-            if resource not in numbers:
-                numbers[resource] = numbers[self._resolve(root, resource)]
-            self._numbers = (reader, numbers)
+            numbers = self._number(reader.root(), resource)
         return reader, numbers[resource]
+
+    def _number(self, root: _hot.Root, resource: str) -> dict[str, int]:
+        """The numbers of a state's resources, kept for its instance. KeyError as in locate()."""
+        numbers = {name: number for number, name in enumerate(root.names()) if name}
+        if resource not in numbers:
+            numbers[resource] = numbers[self._resolve(root, resource)]
+        self._numbers = (root.reader, numbers)
+        return numbers
 
     def _resolve(self, root: _hot.Root, word: str) -> str:
         from shmcache.reader.resolving import one
@@ -420,12 +424,20 @@ class Cache:
             return self._informer
 
     def look(self, resource: str) -> tuple[_hot.Root, int]:
-        """The latest state, and the resource's number there; -1 if a new instance lacks it."""
-        try:
-            reader, number = self.locate(resource)
-        except KeyError:
-            reader, number = self.reader, -1
-        return reader.root(), number
+        """The latest state, and the resource's number in that state; -1 if it is not there.
+
+        A resource that is added just after that state comes with a later generation: a sleeper that
+        waits for one misses nothing.
+        """
+        reader = self.reader
+        at, numbers = self._numbers  # before the state, which has all that they have
+        root = reader.root()
+        if at is not reader or resource not in numbers:
+            try:
+                numbers = self._number(root, resource)
+            except KeyError:
+                return root, -1
+        return root, numbers[resource]
 
     def start(self) -> None:
         """Starts to call handlers, each registration in a thread. May be repeated."""

@@ -203,6 +203,23 @@ def test_a_resource_can_be_subclassed(cache: Cache, filled: dict[str, Any]) -> N
         Careless().get("a")
 
 
+def test_a_look_and_its_state_are_of_one_moment(
+    writer: shmcache.Writer, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resource that appears while it is looked up: a sleeper after that state sees it come."""
+
+    def slow(_: Any, name: str) -> str:
+        writer.add_resource("jobs")
+        raise KeyError(name)
+
+    monkeypatch.setattr(cache, "_resolve", slow)
+    root, number = cache.look("jobs")
+    assert (-1, False) == (number, "jobs" in root.names())
+    assert root.generation < cache.latest
+    root, number = cache.look("jobs")
+    assert "jobs" == root.names()[number]
+
+
 def test_an_unknown_resource_is_a_lookup_error(cache: Cache) -> None:
     root = root_of(cache)
     for question in (root.count, root.record):

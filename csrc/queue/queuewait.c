@@ -32,7 +32,7 @@
 
 #include "queue/queue.h"
 
-#define TICK_NS UINT64_C(400000000)
+#define TICK_NS UINT64_C(500000000) /* half of what WorkQueue.get() waits at a time */
 
 /* ---- lamps ------------------------------------------------------------------------------------- */
 

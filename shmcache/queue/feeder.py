@@ -78,6 +78,7 @@ if TYPE_CHECKING:
 TAKEOVER_SECONDS = 0.2
 """How often a process that does not feed tries the lock."""
 _LOOK_SECONDS = 0.5  # how long who feeds may miss that the queue was rebuilt
+_SPENT_SECONDS = 2.0  # the same without a writer, where a look costs more; a new one wakes it
 _GAIN_SECONDS = 0.1  # how long a gain of keys may wait to be noticed
 _FULL_SECONDS = 0.5  # how long a full queue may hide that it is to end
 _STORE_EVERY = 256  # events between two stored positions
@@ -440,7 +441,10 @@ class Feeder:
         since = min(point[1] for point in points)
         dues = [retry.due for source in sources for retry in source.retries]
         left = min(dues, default=float("inf")) - time.monotonic()
-        look = _LOOK_SECONDS if self._gains is None else _GAIN_SECONDS
+        if self._gains is None:
+            look = _SPENT_SECONDS if reader.spent else _LOOK_SECONDS
+        else:
+            look = _GAIN_SECONDS
         seconds = max(0.0, min(left, look))
         waiting.sleep(reader, interest, 0, since, seconds, unless=self._ended)
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _HUB_SECONDS = 0.05  # where a thread that sleeps would stop all greenlets
 _EVERYTHING = (1 << 64) - 1
 _LOOK_SECONDS = 0.5  # after which a sleeper here notices that it has to end
+_SURE_SECONDS = 5.0  # after which it looks, noticed or not: its directory may have moved
 
 
 class Succession:
@@ -76,12 +77,13 @@ class Succession:
     def _named(self) -> int:
         """The instance that is named now; 0 between two writers, or if we cannot read its name."""
         try:
-            return self._place.current().data
-        except (SegmentNotFound, LayoutMismatch):
+            named = self._place.named()
+        except LayoutMismatch:
             return 0
         except (UntrustedSegment, OSError) as error:
             self._refuse(-1, error)
             return 0
+        return 0 if named is None else named.data
 
     def _waits(self, named: int) -> bool:
         return named == self._refused and time.monotonic() < self._retry_at
@@ -109,15 +111,20 @@ class Succession:
     def wait(self, old: _hot.Reader, timeout: float | None, unless: Callable[[], bool]) -> bool:
         """Sleeps while nothing can take the place of `old`; False if the time is over."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        look_at = 0.0
         with Notice(self._place) as notice:
             while not unless():
-                notice.arm()
-                if self.possible(old):
-                    return True
-                left = _LOOK_SECONDS if deadline is None else deadline - time.monotonic()
+                now = time.monotonic()
+                if now >= look_at:
+                    notice.arm()
+                    if self.possible(old):
+                        return True
+                    look_at = now + _SURE_SECONDS
+                left = _LOOK_SECONDS if deadline is None else deadline - now
                 if left <= 0:
                     return False
-                self._sleep(notice, min(left, _LOOK_SECONDS))
+                if self._sleep(notice, min(left, _LOOK_SECONDS)) or self._refused:
+                    look_at = 0.0
         return False
 
     def possible(self, old: _hot.Reader) -> bool:
@@ -128,21 +135,22 @@ class Succession:
             return named not in {0, _instance(old)} and not self._waits(named)
         return candidate.spent or candidate.latest != self._seen
 
-    def _sleep(self, notice: Notice, seconds: float) -> None:
+    def _sleep(self, notice: Notice, seconds: float) -> bool:
+        """False if nothing can have been named meanwhile."""
         candidate = self._candidate
         owner: Any = None if candidate is None else candidate.owner
         if owner is None:
-            notice.wait(seconds)
-            return
+            return notice.wait(seconds)
         if waiting.cooperative() is not None:
             time.sleep(min(seconds, _HUB_SECONDS))
-            return
+            return True
         handle = owner.use()
         try:
             left = int(seconds * 1e9)
             lib.shmc_wait_progress(handle, _EVERYTHING, _EVERYTHING, self._seen, left)
         finally:
             owner.leave()
+        return True
 
 
 def _instance(reader: _hot.Reader) -> int:

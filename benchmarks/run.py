@@ -188,6 +188,8 @@ class Asked:
     def answer(self) -> Answer:
         """Its answer at its end, or the reason why it has none."""
         reason = self.ran.close()
+        if not reason and not Path(self._found).exists():
+            reason = "ended without an answer"
         print(f"\n== {self.question}\n{self.ran.said}".rstrip(), flush=True)
         seconds = round(self.ran.seconds, 1)
         print(f"{self.question}: {reason or f'{seconds} s of {self._may}'}", flush=True)

@@ -97,6 +97,20 @@ def test_why_a_question_has_no_answer(code: str, seconds: float, reason: str) ->
     assert "stopped" in reason or ran.said == "hello"
 
 
+def test_a_question_that_ends_without_an_answer_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(run.QUESTIONS, "__init__", (1, 1))
+    asked = run.Asked("__init__", quick=True)
+    while not asked.ran.ended():
+        time.sleep(0.01)
+    assert "ended without an answer" == asked.answer()["failed"]
+
+
+def test_each_question_is_a_program() -> None:
+    for question in run.QUESTIONS:
+        file = harness.ROOT / "benchmarks" / "questions" / f"{question}.py"
+        assert "harness.main(" in file.read_text(), question
+
+
 class Pretended:
     """A question that ends at a later look; notes the questions that ran at the same time."""
 

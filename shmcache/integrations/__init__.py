@@ -36,7 +36,8 @@ def attached(
     """This process's attachment to the cache (or SHMCACHE_NAME's): the same one at each call.
 
     The first call of a process, also of a forked one, sleeps until every resource's first list is
-    stored, for `wait` seconds at most; it calls `turn` about once a second meanwhile.
+    stored, for `wait` seconds at most; it calls `turn` about once a second meanwhile. Once a
+    second has passed, it logs that it waits, and for what.
     SegmentNotFound if there is no cache by then; a cache that is not full by then is returned as it
     is (`pods.synced` is false).
     """
@@ -46,10 +47,14 @@ def attached(
         found = _caches.get(name)
         return found if found is not None and not found.closed else _attach(name, 0.0)
     deadline = time.monotonic() + wait
+    noted = False
     try:
         while not _is_full(name, min(_TURN_SECONDS, deadline - time.monotonic())):
             if time.monotonic() >= deadline:
                 break
+            if not noted:
+                noted = True
+                _note(name, wait)
             if turn is not None:
                 turn()
     finally:
@@ -60,6 +65,19 @@ def attached(
 def _attach(name: str, timeout: float) -> shmcache.Cache:
     found = _caches[name] = shmcache.attach(name or None, timeout=timeout)
     return found
+
+
+def _note(name: str, wait: float) -> None:
+    """Logs the reason of a start that takes long: people see a server that does nothing."""
+    import logging  # late: a worker that need not wait does without
+
+    cache = _caches.get(name)
+    logging.getLogger(__name__).warning(
+        "cache %s: waiting for %s, %g s at most",
+        name or "shmcache",
+        "its first lists" if cache is not None else "its reflector, `shmcache run`",
+        wait,
+    )
 
 
 def _is_full(name: str, seconds: float) -> bool:

@@ -79,8 +79,11 @@ class PrivateTable:
         found = self._maps.get(index)
         if found is None:
             if index not in self.specs:
-                known = ", ".join(self.specs) or "none"
-                raise KeyError(f"{self.name}: no index {index!r}, only {known}")
+                known = f", only {', '.join(self.specs)}" if self.specs else ""
+                raise KeyError(
+                    f"{self.name}: no index {index!r}{known}; "
+                    f"the reflector adds it with `--index {self.name}:{index}=PATH`"
+                )
             values = values_of(self.specs[index])
             found = {}
             for key in self.order():

@@ -232,8 +232,11 @@ class CachedResource(ConfirmableResource):
         try:
             return self._indices[index]
         except KeyError:
-            known = ", ".join(self._indices) or "none"
-            raise KeyError(f"{self.name}: no index {index!r}, only {known}") from None
+            known = f", only {', '.join(self._indices)}" if self._indices else ""
+            raise KeyError(
+                f"{self.name}: no index {index!r}{known}; "
+                f"the reflector adds it with `--index {self.name}:{index}=PATH`"
+            ) from None
 
     # ---- models --------------------------------------------------------------------------------
 

@@ -451,7 +451,8 @@ def test_metrics_of_a_cache_whose_writer_was_killed_fail(name: str) -> None:
     """A script may wait for a cache with `until shmcache metrics; do sleep 1; done`."""
     code = (
         "import os, shmcache, sys\n"
-        "writer = shmcache.Writer(sys.argv[1], resources=['pods'])\nos._exit(0)\n"
+        "pods = shmcache.Resource('pods', {'node': 'spec.nodeName', 'a b': 'x.y'})\n"
+        "writer = shmcache.Writer(sys.argv[1], resources=[pods])\nos._exit(0)\n"
     )
     subprocess.run([sys.executable, "-c", code, name], cwd=ROOT, check=True)
     try:
@@ -462,7 +463,8 @@ def test_metrics_of_a_cache_whose_writer_was_killed_fail(name: str) -> None:
 
     assert LATER == done.returncode
     assert f'shmcache_up{{cache="{name}"}} 0' in done.stdout
-    assert f"its writer has ended; start it with `shmcache run pods --cache {name}`" in done.stderr
+    start = f"shmcache run pods --cache {name} --index pods:node=spec.nodeName"
+    assert f"its writer has ended; start it with `{start} --index 'pods:a b=x.y'`" in done.stderr
     check_sentences(done.stderr)
 
 

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         state = "is not responding" if writer.alive else "has ended"
         raise Trouble(
             f"cache {cache.name!r} is down: its writer {state}; start it with "
-            f"`{finding.start_command(cache.name, cache.resources)}`",
+            f"`{finding.restart_command(cache)}`",
             TEMPORARY,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import sys
 import time
 
@@ -130,6 +131,17 @@ def start_command(name: str, resources: Sequence[str] = ("pods",)) -> str:
     """The command that starts a cache."""
     flag = "" if name == DEFAULT_NAME else f" --cache {name}"
     return f"shmcache run {' '.join(resources)}{flag}"
+
+
+def restart_command(cache: Cache) -> str:
+    """The command that starts a reflector of this cache again, with its indices."""
+    declared = [
+        f" --index {shlex.quote(f'{resource}:{index}={path}')}"
+        for resource in cache.resources
+        for index, path, _ in cache[resource].record()["indices"]
+        if path is not None  # a function is named in a file only
+    ]
+    return start_command(cache.name, cache.resources) + "".join(declared)
 
 
 def open_cache(name: str | None) -> Cache:

@@ -119,7 +119,7 @@ class Targets:
 def warn(cache: Cache, asked: Targets, max_age: float | None) -> None:
     """Warns about data that is not fresh; CacheTooOld if it is older than `max_age`."""
     if not observe(cache).writer.alive:
-        start = finding.start_command(cache.name, cache.resources)
+        start = finding.restart_command(cache)
         print(
             f"shmcache: warning: cache {cache.name!r} has no writer, its data is old; start it "
             f"with `{start}`",

@@ -1,0 +1,52 @@
+"""Invariant tested: a process that waits for its cache logs the cause of the delay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import shmcache
+from shmcache import integrations, states
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that has attached to nothing yet, and takes short turns."""
+    caches: dict[str, shmcache.Cache] = {}
+    monkeypatch.setattr(integrations, "_caches", caches)
+    monkeypatch.setattr(integrations, "_asked", set())
+    monkeypatch.setattr(integrations, "_TURN_SECONDS", 0.01)
+    yield
+    for cache in caches.values():
+        cache.close()
+
+
+def test_a_missing_cache_is_logged_once_while_its_reflector_is_awaited(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(shmcache.SegmentNotFound):
+        integrations.attached(name, wait=0.1)
+
+    [told] = caplog.messages
+    assert told == f"cache {name}: waiting for its reflector, `shmcache run`, 0.1 s at most"
+
+
+def test_first_lists_that_are_missing_are_logged(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with shmcache.Writer(name, resources=["pods"]):
+        assert not integrations.attached(name, wait=0.1)["pods"].synced
+
+    [told] = caplog.messages
+    assert told == f"cache {name}: waiting for its first lists, 0.1 s at most"
+
+
+def test_a_full_cache_is_attached_to_without_a_word(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with shmcache.Writer(name, resources=["pods"]) as writer:
+        writer.set_state("pods", states.SYNCED, "1")
+        assert len(integrations.attached(name)["pods"]) == 0
+
+    assert caplog.messages == []

@@ -1,5 +1,7 @@
 """Makes the site of the pages: adds what lies outside of docs/, generates references, mends links.
 
+Pages with commands continue the tutorial, so each of them gets the tutorial's start to unfold.
+
 The pages are read on their own as well, so their links lead to files of the repository. Links to
 files that the site does not have lead to the repository's address, where one is configured
 (`repo_url`), and are plain text otherwise.
@@ -11,6 +13,7 @@ import importlib
 import posixpath
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,21 @@ OUTSIDE = {
 """Pages outside of docs/, and their places in the site."""
 ELSEWHERE = {"docs/README.md": "index.md", "README.md": "index.md"}
 PICTURES = re.compile(r"\.(?:png|svg)$")
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+WITH_START = {"tutorial.md", "index.md"}
+"""Pages that have the start of the tutorial, or lead there."""
+START = """
+??? note "Before you start: the environment and the server of this page"
+
+    The page goes on where the [tutorial](tutorial.md#a-cache) starts its server. In a checkout
+    of the sources, in a terminal for commands:
+
+    ```sh
+{commands}    ```
+
+    Python runs in `python` in a second terminal, in the same directory and environment. A block
+    whose first line is `# name.py` is that file.
+"""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
 
@@ -69,8 +87,18 @@ def on_page_markdown(text: str, *, page: Any, config: Any, files: Files) -> str:
         near = posixpath.relpath(place, posixpath.dirname(here) or ".")
         return f"{picture}[{label}]({near}{anchor})"
 
+    if "/" not in here and here not in WITH_START and SHELL.search(text):
+        heading, _, rest = text.partition("\n")
+        text = f"{heading}\n{START.format(commands=_start())}{rest}"
     parts = re.split(r"(^```.*?^```$)", text, flags=re.DOTALL | re.MULTILINE)
     return "".join(part if part.startswith("```") else LINK.sub(mend, part) for part in parts)
+
+
+def _start() -> str:
+    """The tutorial's commands up to its server, indented."""
+    blocks = SHELL.findall((ROOT / "docs" / "tutorial.md").read_text())
+    last = next(number for number, text in enumerate(blocks) if "testing.apiserver" in text)
+    return textwrap.indent("\n".join(blocks[: last + 1]), "    ")
 
 
 def _commands() -> str:

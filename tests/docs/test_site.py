@@ -90,6 +90,16 @@ def test_the_command_line_is_generated_from_the_parsers(site: Path) -> None:
         assert f"usage: shmcache {command}" in text
 
 
+def test_a_page_with_commands_has_the_start_that_they_need(site: Path) -> None:
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        if page.name in {"README.md", "index.md", "tutorial.md"}:
+            continue
+        shown = re.sub("<[^>]*>", "", (site / f"{page.stem}.html").read_text())
+        needs = "\n```sh\n" in page.read_text()
+        assert needs == ("Before you start:" in shown), page.name
+        assert not needs or "shmcache.testing.apiserver --load cluster.json" in shown, page.name
+
+
 def test_the_search_knows_the_pages(site: Path) -> None:
     index = json.loads((site / "search" / "search_index.json").read_text())
     places = {one["location"].partition("#")[0] for one in index["docs"]}

@@ -195,6 +195,11 @@ def private_bytes() -> int:
     return total
 
 
+def environment() -> dict[str, str]:
+    """Of what is measured: a user's Python keeps what it compiled, whatever is set here."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def machine() -> dict[str, str]:
     """The facts that a reader needs to compare these numbers with others."""
     cpu = platform.processor() or platform.machine()

@@ -216,7 +216,12 @@ class Ran:
         self._files = [tempfile.TemporaryFile("w+") for _ in range(2)]  # noqa: SIM115
         out, errors = self._files
         self._process = subprocess.Popen(
-            command, cwd=harness.ROOT, stdout=out, stderr=errors, start_new_session=True
+            command,
+            cwd=harness.ROOT,
+            env=harness.environment(),
+            stdout=out,
+            stderr=errors,
+            start_new_session=True,
         )
         self.said = ""
         self.seconds = 0.0

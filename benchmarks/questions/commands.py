@@ -60,8 +60,7 @@ def run(quick: bool) -> list[Row]:
 def _timed(asked: dict[str, Command], turns: int) -> dict[str, Timing]:
     """Runs them in turns, so that a busy moment hits all of them."""
     rounds: dict[str, list[float]] = {what: [] for what in asked}
-    environment = dict(os.environ)
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment = harness.environment()
     for turn in range(turns + 1):
         for what, command in asked.items():
             start = time.perf_counter_ns()

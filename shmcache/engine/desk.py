@@ -35,6 +35,7 @@ from typing import Any, NamedTuple, Protocol
 
 from shmcache.memory import sockets
 from shmcache.memory.segments import Place
+from shmcache.protocol.jsontext import decoded
 
 logger = logging.getLogger(__name__)
 
@@ -197,7 +198,7 @@ class Desk:
 
     def _take(self, client: _Client) -> None:
         try:
-            wanted = json.loads(client.data)
+            wanted = decoded(client.data)
             name, key = wanted["resource"], wanted.get("key", "")
             namespace = wanted.get("namespace", "")
             seconds = float(wanted["timeout"])
@@ -206,7 +207,7 @@ class Desk:
             if not 0 <= seconds <= LONGEST:
                 raise ValueError
             (name + key + namespace).encode()  # fails for half of a surrogate pair
-        except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
+        except (ValueError, KeyError, TypeError, ArithmeticError):
             self._answer(client, {"error": "the question makes no sense"})
             return
         client.until = time.monotonic() + seconds

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from shmcache import states
+from shmcache.protocol.jsontext import decoded
 from shmcache.protocol.versions import compare, is_version
 
 _WORST_FIRST = (
@@ -226,7 +227,7 @@ def versions_of(version: str, marks: str, feeds: Iterable[str]) -> dict[str, str
     if not marks:
         return {name: version for name in names if version and len(names) == 1}
     try:
-        found = json.loads(marks)
+        found = decoded(marks)
     except ValueError:
         return {}
     return {name: str(found[name]) for name in names if found.get(name)}

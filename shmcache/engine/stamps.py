@@ -16,13 +16,13 @@ smallest of a minute counts.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from shmcache.protocol.items import Item
+from shmcache.protocol.jsontext import decoded
 
 LOOK_SECONDS = 1.0
 LARGEST = 64 << 10
@@ -79,8 +79,8 @@ def stamps_of(item: Item) -> Iterator[float]:
     if item.type == "DELETED":
         return  # STAMP1
     try:
-        obj = json.loads(item.raw)
-    except (ValueError, RecursionError):  # the server and the core take what json does not
+        obj = decoded(item.raw)
+    except ValueError:  # the server and the core take what json does not
         return
     metadata = _part(obj, "metadata")
     if item.type == "ADDED":

@@ -6,7 +6,6 @@ CAND2  A ping that is later than the last renewal is answered by a renewal, with
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -16,6 +15,7 @@ from shmcache.lease.election import LeaseRequest, ReplyKind, Verb
 from shmcache.lease.record import later, micro_time, wall_of
 from shmcache.lease.requests import GROUP, LeaseRequests
 from shmcache.lease.settings import Candidacy
+from shmcache.protocol.jsontext import decoded
 from shmcache.source.base import SourceFailed
 from shmcache.source.client import ApiConnection, Client
 
@@ -37,14 +37,14 @@ def candidates_of(server: ApiConnection, timeout: float) -> str | None:
         for version in VERSIONS:
             path = f"/apis/{GROUP}/{version}"
             try:
-                found = json.loads(client.document(path, silence=timeout))
+                found = decoded(client.document(path, silence=timeout))
             except SourceFailed as failed:
                 if failed.failure.code != 404:
                     return None
                 continue
             if any(one.get("name") == PLURAL for one in found.get("resources") or ()):
                 return path
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, TypeError):
         return None
     finally:
         client.close()

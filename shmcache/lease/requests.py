@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from shmcache.lease.election import LeaseReply, LeaseRequest, ReplyKind, Verb
+from shmcache.protocol.jsontext import decoded
 from shmcache.source.base import FailureKind, SourceFailed
 from shmcache.source.client import ApiConnection, Client
 
@@ -79,7 +80,7 @@ def refusal(failed: SourceFailed) -> LeaseReply:
 def parsed(text: bytes) -> dict[str, Any] | None:
     """The object of an answer; None for other content."""
     try:
-        found = json.loads(text)
+        found = decoded(text)
     except ValueError:
         return None
     return found if isinstance(found, dict) else None

@@ -18,6 +18,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
+from shmcache.protocol.jsontext import decoded
+
 SLOTS = 256
 ANNOTATION = "shmcache.io/slots"
 
@@ -55,11 +57,11 @@ class SlotTable:
     @classmethod
     def of(cls, lease: dict[str, Any]) -> SlotTable:
         """Of a Lease; ValueError for a malformed table."""
-        text = ((lease.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION)
-        if text is None:
-            return cls()
         try:
-            found = json.loads(text)
+            text = ((lease.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION)
+            if text is None:
+                return cls()
+            found = decoded(text)
             owners = [""] * SLOTS
             for member, bits in found["slots"].items():
                 for slot in _slots_in(int(bits, 16)):

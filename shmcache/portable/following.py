@@ -11,7 +11,6 @@ transforms.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -23,6 +22,7 @@ import urllib3
 
 from shmcache import states
 from shmcache.portable.writer import PrivateWriter, key_of
+from shmcache.protocol.jsontext import decoded
 from shmcache.reasons import reason_of
 from shmcache.settings import IndexSpec, Resource
 from shmcache.source import discovery
@@ -255,7 +255,7 @@ class _Follower(threading.Thread):
         self._writer.note(self._resource, contact_ns=time.monotonic_ns())
 
     def _list(self, path: str) -> str:
-        found = json.loads(self._get(path))
+        found = decoded(self._get(path))
         version = str(found["metadata"]["resourceVersion"])
         kind = str(found.get("kind", "")).removesuffix("List")
         about = {"apiVersion": found.get("apiVersion"), "kind": kind}
@@ -305,7 +305,7 @@ def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[dict[str, Any]]:
             line = b"".join((*parts, end))
             parts, size = [], 0
             if line.strip():
-                yield json.loads(line)
+                yield decoded(line)
         parts.append(rest)
         size += len(rest)
         if size > LONGEST_LINE:

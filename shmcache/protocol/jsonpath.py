@@ -7,8 +7,9 @@ A quoted name in brackets is a path of its own, as in kubectl: a dot in a name n
 
 from __future__ import annotations
 
-import json
 import re
+
+from shmcache.protocol.jsontext import decoded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _filtered(text: str) -> Step:
 
 def _literal(text: str) -> Any:
     try:
-        return json.loads(text.replace("'", '"'))
+        return decoded(text.replace("'", '"'))
     except ValueError:
         return text
 

@@ -1,10 +1,15 @@
-"""Status: the API server's account of a failure, in the words that decide what to do next."""
+"""Status: the API server's account of a failure, in the words that decide what to do next.
+
+STATUS1  a field of another type than Kubernetes gives it is read as missing: not every server that
+    answers is an API server.
+"""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
+
+from shmcache.protocol.jsontext import decoded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,21 +27,24 @@ class ServerStatus:
     def parse(cls, code: int, body: bytes) -> ServerStatus:
         """Of an HTTP error with this code, or of an ERROR event (code 0: the body knows)."""
         try:
-            found: Any = json.loads(body)
+            found: Any = decoded(body)
         except ValueError:
             found = None
         if not isinstance(found, dict) or found.get("kind") != "Status":
             return cls(code=code, message=body[:1000].decode(errors="replace").strip())
-        details = found.get("details") or {}
+        details = found.get("details")
+        details = details if isinstance(details, dict) else {}
+        causes = details.get("causes")
         return cls(
-            code=int(found.get("code") or code),
-            reason=str(found.get("reason") or ""),
-            message=str(found.get("message") or ""),
+            code=_number(found.get("code")) or code,
+            reason=_text(found.get("reason")),
+            message=_text(found.get("message")),
             causes=tuple(
-                (str(cause.get("reason", "")), str(cause.get("message", "")))
-                for cause in details.get("causes") or ()
+                (_text(cause.get("reason")), _text(cause.get("message")))
+                for cause in (causes if isinstance(causes, list) else ())
+                if isinstance(cause, dict)
             ),
-            retry_after=details.get("retryAfterSeconds"),
+            retry_after=_number(details.get("retryAfterSeconds")),
         )
 
     @property
@@ -58,3 +66,12 @@ class ServerStatus:
             return False
         texts = [self.message, *(message for _, message in self.causes)]
         return any("Too large resource version" in text for text in texts)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: Any) -> int | None:
+    """An int32, as far as it is not negative."""
+    return value if type(value) is int and 0 <= value < 1 << 31 else None

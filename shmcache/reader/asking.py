@@ -138,10 +138,10 @@ class Confirmed:
 
 def parse(data: bytes, resource: str) -> Confirmed:
     """The desk's answer; UnconfirmedError with its reason if it is a refusal."""
-    import json
+    from shmcache.protocol.jsontext import decoded
 
     try:
-        found = json.loads(data)
+        found = decoded(data)
         if "error" in found:
             raise UnconfirmedError(f"{resource}: {found['error']}")
         instance, generation = int(found["instance"], 16), int(found["generation"])

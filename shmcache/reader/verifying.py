@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 from shmcache.errors import UnconfirmedError
+from shmcache.protocol.jsontext import decoded
 from shmcache.reader import asking
 
 TYPE_CHECKING = False
@@ -25,7 +25,7 @@ def verify(cache: Cache, resource: str, timeout: float) -> list[dict[str, Any]]:
     question = asking.Question(resource, verify=True)
     deadline = time.monotonic() + asking.check_timeout(timeout)
     try:
-        found = json.loads(asking.ask(cache, question, deadline, REPORT_BYTES))
+        found = decoded(asking.ask(cache, question, deadline, REPORT_BYTES))
         if "error" in found:
             raise UnconfirmedError(f"{resource}: {found['error']}")
         reports: list[dict[str, Any]] = found["feeds"]

@@ -7,10 +7,10 @@ order), and never backwards.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 
 from shmcache.protocol.items import GARBAGE, Item
+from shmcache.protocol.jsontext import decoded
 from shmcache.protocol.status import ServerStatus
 from shmcache.protocol.versions import compare, is_version
 from shmcache.source.base import FailureKind, SourceFailure
@@ -33,7 +33,7 @@ def is_older(left: str, right: str) -> bool:
 def ends_initial(bookmark: Item) -> bool:
     """Whether it says that all objects of the beginning have been sent: "true", nothing else."""
     try:
-        found = json.loads(bookmark.raw)
+        found = decoded(bookmark.raw)
         return bool(found["metadata"]["annotations"][END_OF_INITIAL] == "true")
     except (ValueError, TypeError, KeyError):
         return False

@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from shmcache.errors import SourceError
+from shmcache.protocol.jsontext import decoded
 
 GROUP = "client.authentication.k8s.io/"
 PLUGIN_SECONDS = 60.0
@@ -141,10 +142,10 @@ def _parsed(text: str) -> tuple[dict[str, Any], float | None] | None:
     Not an exception: that of the JSON holds the whole output, and with it the secrets.
     """
     try:
-        found = json.loads(text)
+        found = decoded(text)
         expiry = found["status"].get("expirationTimestamp")
         expires = None if expiry is None else datetime.fromisoformat(expiry.upper()).timestamp()
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
     return found, expires
 

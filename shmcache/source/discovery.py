@@ -16,7 +16,6 @@ FLIGHT3  /apis is read once for all groups. Where the server aggregates, nothing
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from itertools import count
 from typing import Any
 from urllib.parse import quote
 
+from shmcache.protocol.jsontext import decoded
 from shmcache.protocol.status import ServerStatus
 from shmcache.source.base import FailureKind, SourceFailed, SourceFailure
 from shmcache.source.failures import garbage
@@ -195,7 +195,7 @@ def _is_cancelled(failed: SourceFailed) -> bool:
 
 def _asked(read: Read, path: str, accept: str) -> Document:
     try:
-        found = json.loads(read(path, accept))
+        found = decoded(read(path, accept))
     except SourceFailed as failed:
         status = failed.failure.status
         if status is not None and status.code == 404:

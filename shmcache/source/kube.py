@@ -10,7 +10,6 @@ PORTION2  its requests name the shard (`shardSelector`), which servers ignore th
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,6 +20,7 @@ from urllib.parse import quote
 from shmcache._hot import Frames, ItemScanner
 from shmcache.protocol.accept import MANAGED
 from shmcache.protocol.items import Identity, Item, ListMeta
+from shmcache.protocol.jsontext import decoded
 from shmcache.protocol.options import ListOptions
 from shmcache.protocol.paths import is_segment
 from shmcache.protocol.relays import stated
@@ -96,7 +96,7 @@ class KubeSource:
         resource = self.resource()
         path = f"{DEFINITIONS}/{resource.plural}.{resource.group}"
         try:
-            found = json.loads(self._read(path, JSON))
+            found = decoded(self._read(path, JSON))
         except ValueError as error:
             raise garbage(f"GET {path}", f"not JSON: {error}") from error
         if not isinstance(found, dict) or not isinstance(found.get("spec"), dict):
@@ -131,7 +131,7 @@ class KubeSource:
                 return None
             raise
         try:
-            metadata = json.loads(text)["metadata"]
+            metadata = decoded(text)["metadata"]
             return Identity(str(metadata.get("uid") or ""), str(metadata["resourceVersion"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise garbage(f"GET {path}", f"no object: {error!r}") from error
@@ -299,7 +299,7 @@ class KubePage:
             rest = self._scanner.finish()
         except ValueError as error:
             raise ended_early(f"GET {self._path}") from error
-        return _meta_of(json.loads(rest))
+        return _meta_of(decoded(rest))
 
     @property
     def meta(self) -> ListMeta:
@@ -310,13 +310,18 @@ class KubePage:
 
 
 def _meta_of(found: Any) -> ListMeta:
-    meta = found.get("metadata") or {}
+    meta, kind, api_version = (found.get(name) for name in ("metadata", "kind", "apiVersion"))
+    meta = {} if meta is None else meta
+    if not isinstance(meta, dict) or not all(
+        one is None or isinstance(one, str) for one in (kind, api_version)
+    ):
+        raise ValueError("its kind, version or metadata has another type than that of a list")
     return ListMeta(
         version=str(meta.get("resourceVersion") or ""),
         continue_token=str(meta.get("continue") or ""),
         remaining=meta.get("remainingItemCount"),
-        kind=found.get("kind"),
-        api_version=found.get("apiVersion"),
+        kind=kind,
+        api_version=api_version,
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from shmcache.errors import SourceError
 from shmcache.protocol.urls import server_url
-from shmcache.reasons import reason_at
+from shmcache.reasons import reason_at, reason_of
 from shmcache.source.access import (
     Impersonation,
     ServerAccess,
@@ -179,10 +179,11 @@ def _read(path: str) -> dict[str, Any]:
             "PyYAML is not installed: pip install 'shmcache[kubernetes]' (a server given by its "
             "URL, or a pod's own, needs no such file)"
         ) from error
+    with open(path, "rb") as file:
+        text = file.read()
     try:
-        with open(path, "rb") as file:
-            found = yaml.safe_load(file)
-    except yaml.YAMLError as error:
+        found = yaml.safe_load(text)
+    except Exception as error:  # PyYAML raises its own, and whatever its constructors meet
         raise SourceError(f"{path}: {_yaml_reason(error)}") from error
     if found is None:
         raise SourceError(f"{path}: the file is empty")
@@ -195,7 +196,9 @@ def _yaml_reason(error: Exception) -> str:
     """One line, with the number of the line."""
     problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
     where = "" if mark is None else f" (line {mark.line + 1})"
-    return f"not valid YAML{where}: {problem or str(error).splitlines()[0]}"
+    if isinstance(error, RecursionError):
+        problem = "it is nested too deeply"
+    return f"not valid YAML{where}: {problem or reason_of(error).splitlines()[0]}"
 
 
 # ---- contexts --------------------------------------------------------------------------------

@@ -6,10 +6,10 @@ Files without any `list` or `watch` are read too: lines of events, with or witho
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from shmcache.protocol.jsontext import decoded
 from shmcache.source.inflate import WBITS, inflate
 
 EVENT = "event"
@@ -68,7 +68,7 @@ def _record(line: bytes) -> Record:
         time = float(number)
         if rest.startswith(b'"type":'):
             return Record(time, EVENT, b"{" + rest + b"\n")
-    found = json.loads(line)
+    found = decoded(line)
     if not isinstance(found, dict):
         raise ValueError("no record")  # noqa: TRY004 - of a file, not of a caller
     time = float(found.pop("time", time))

@@ -12,7 +12,6 @@ error one line for each problem; the exit status is that of the first kind of pr
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -30,6 +29,7 @@ from shmcache.engine.open_source import KubeOpener
 from shmcache.engine.plans import Plan, PlanError
 from shmcache.engine.service import make_opener, reach
 from shmcache.errors import SourceError
+from shmcache.protocol.jsontext import decoded
 from shmcache.protocol.options import ListOptions
 from shmcache.settings import format_size
 from shmcache.source.base import FailureKind, SourceFailed
@@ -165,18 +165,13 @@ class _Check:
         """The names of all resources of the server: pods, deployments, deployments.apps."""
         client = Client(self._server)
         try:
-            core = json.loads(client.document("/api/v1", silence=LIST_SILENCE))
-            groups = json.loads(client.document("/apis", silence=LIST_SILENCE, accept=AGGREGATED))
-        except (SourceFailed, ValueError):
-            return []
+            core = decoded(client.document("/api/v1", silence=LIST_SILENCE))
+            groups = decoded(client.document("/apis", silence=LIST_SILENCE, accept=AGGREGATED))
+            return _names_in(core, groups)
+        except (SourceFailed, ValueError, AttributeError, KeyError, TypeError):
+            return []  # these documents only help with a hint
         finally:
             client.close()
-        found = [row["name"] for row in core.get("resources") or () if "/" not in row["name"]]
-        for group in groups.get("items") or ():
-            for version in group.get("versions") or ():
-                for row in version.get("resources") or ():
-                    found += [row["resource"], f"{row['resource']}.{group['metadata']['name']}"]
-        return found
 
     def _missing(self, plan: Plan, found: ApiResource) -> Iterator[str]:
         """A sentence for each right that we lack."""
@@ -227,3 +222,13 @@ def _line(plan: Plan, configuration: Configuration) -> str:
     if plan.indices:
         parts.append(f"indices {', '.join(plan.indices)}")
     return "; ".join(parts)
+
+
+def _names_in(core: Any, groups: Any) -> list[str]:
+    """Of two documents of discovery: that of the core group, and that of all others."""
+    found = [row["name"] for row in core.get("resources") or () if "/" not in row["name"]]
+    for group in groups.get("items") or ():
+        for version in group.get("versions") or ():
+            for row in version.get("resources") or ():
+                found += [row["resource"], f"{row['resource']}.{group['metadata']['name']}"]
+    return found

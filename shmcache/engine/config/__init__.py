@@ -194,11 +194,16 @@ def _file(path: str) -> dict[str, Any]:
         raise ConfigurationError(
             f"configuration file {path} cannot be read: {error.strerror}"
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(
-            f"configuration file {path} is not valid TOML: {reason}"
+            f"configuration file {path} is not valid TOML: {_toml_reason(error)}"
         ) from error
+
+
+def _toml_reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
 
 
 def _section(given: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:

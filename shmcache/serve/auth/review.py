@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmcache.errors import InvalidSelector
 from shmcache.protocol import failures
+from shmcache.protocol.jsontext import decoded
 from shmcache.reader.selectors import FieldSelector
 from shmcache.serve.auth.access import described, digest
 from shmcache.serve.auth.allowance import Allowance
@@ -256,7 +257,7 @@ class Poster:
             answer = self._send(self._server.renewed(access), path, text)
         if answer.status not in {200, 201}:
             raise OSError(f"POST {path}: HTTP {answer.status}: {answer.data[:200]!r}")
-        found: dict[str, Any] = json.loads(answer.data)
+        found: dict[str, Any] = decoded(answer.data)
         return found
 
     def _send(self, access: Any, path: str, text: bytes) -> Any:

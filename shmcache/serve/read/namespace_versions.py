@@ -7,15 +7,16 @@ would receive again events that it has seen.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
+
+from shmcache.protocol.jsontext import decoded
 
 
 def versions(record: Mapping[str, Any]) -> dict[str, str]:
     """Namespaces and how far they are; nothing where the resource's version says it of all."""
     try:
-        found = json.loads(record["marks"]) if record["marks"] else {}
+        found = decoded(record["marks"]) if record["marks"] else {}
     except ValueError:
         return {}
     if not isinstance(found, dict):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from shmcache.protocol.jsontext import decoded
 from shmcache.source.etcd.failures import expired
 
 
@@ -21,7 +22,7 @@ class ClusterHistory:
 
     def __init__(self, text: str = "") -> None:
         """`text`: what an earlier life stored; "" knows nothing yet."""
-        found = json.loads(text) if text else {}
+        found = decoded(text) if text else {}
         self.cluster: int = int(found.get("cluster", 0))
         self.term: int = int(found.get("term", 0))
 

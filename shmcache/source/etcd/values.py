@@ -114,7 +114,10 @@ def _decoded(value: bytes, names: tuple[str, str], kv: Any, *, revisions: bool) 
     if revisions or not kubernetes:
         metadata["createRevision"] = str(kv.create_revision)
         metadata["version"] = kv.version
-    return orjson.dumps(found)
+    try:
+        return orjson.dumps(found)
+    except TypeError as error:  # it reads more levels than it writes
+        raise RefusedValue("it is nested too deeply") from error
 
 
 def _metadata(names: tuple[str, str], kv: Any) -> bytes:

@@ -145,6 +145,9 @@ def test_a_flag_adds_to_a_resource_of_the_file(file: Path) -> None:
         ("name = '/no/such/place'\n[resources.pods]", "mkdir -p /no/such"),
         ("name = 'my cache'\n[resources.pods]", "'my cache' is not the name of a cache"),
         ("name = ", "one.toml"),
+        ("name = " + "[" * 100_000, "is not valid TOML: it is nested too deeply"),
+        ("name = " + "{a=" * 3000 + "1" + "}" * 3000, "is not valid TOML: it is nested too deeply"),
+        ("name = " + "9" * 5000, "is not valid TOML: "),
     ],
 )
 def test_invalid_settings_are_refused_with_a_suggestion(

@@ -116,3 +116,10 @@ def test_a_cell_of_an_object_that_is_too_deep_or_too_large_is_empty() -> None:
     assert column.cell(deep) is None
     column = declared_column({"name": "A", "type": "integer", "jsonPath": ".a"})
     assert [column.cell({"a": value}) for value in (1e300, 1 << 63, 7.0)] == [None, None, 7]
+
+
+def test_a_filter_with_a_value_that_is_nested_too_deeply_compares_with_its_text() -> None:
+    deep = "[" * 1000
+    column = declared_column({"name": "A", "type": "string", "jsonPath": f".a[?(@.b=={deep})].c"})
+    assert column.cell({"a": [{"b": 1, "c": "x"}]}) is None
+    assert walk(path(f"a[?(@.b=={deep * 20})].c"), {"a": [{"b": deep * 20, "c": "x"}]}) == ["x"]

@@ -317,6 +317,11 @@ def without(config: Config, **changes: Any) -> Config:
 INVALID: dict[str, tuple[Config | str, str]] = {
     "empty": ("", "is empty"),
     "a list": ("[1]", "this is not a kubeconfig"),
+    "deep": ("[" * 100_000, "config: not valid YAML: it is nested too deeply"),
+    "deep and whole": ("a: " + "[" * 3000 + "]" * 3000, "not valid YAML: it is nested too deeply"),
+    "a number of 5,000 digits": ("a: " + "9" * 5000, "config: not valid YAML: "),
+    "a time that does not exist": ("a: 2026-13-45", "config: not valid YAML: "),
+    "a tag that does not fit": ('a: !!int ""', "config: not valid YAML: "),
     "broken": ("{", r"config: not valid YAML \(line 1\): expected|not valid YAML"),
     "number as token": (config_of({"token": 12}), "user u: token must be a string"),
     "text as groups": (

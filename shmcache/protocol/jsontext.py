@@ -1,0 +1,18 @@
+"""JSON text from outside, decoded.
+
+JSON1  text that Python cannot decode is refused with ValueError, whatever is wrong with it. For one
+    that is nested too deeply the json module itself raises RecursionError, which nobody expects.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def decoded(text: str | bytes) -> Any:
+    """The value of a text. ValueError if it is not JSON, or nested too deeply (JSON1)."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None

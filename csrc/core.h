@@ -54,7 +54,7 @@ static inline enum shmc_status shmc_list_push(struct shmc_heap *heap, struct shm
 uint64_t shmc_segment_bytes(const struct shmc_segment *segment);
 
 /* For a fault in a guarded map (process.c; both may run in a signal's handler): makes the file as
- * long again as the map; puts private memory in place of one page if the file gets none. */
+ * long again as the map; a page for which the file gets no memory becomes private. */
 bool shmc_file_lengthen(int fd, uint64_t size);
 /* Cuts a file that was made longer to its proper length. */
 void shmc_file_shorten(int fd, uint64_t size);

@@ -44,7 +44,7 @@
  *   NO_BLOCK_ESCAPES a stored string that JSON escapes is never compared with raw text
  *   NO_KEY_ESCAPES   nor is a stored key of a few bytes
  *   NO_SEEN_BIRTH    a text is recognised only while the block made from it exists
- *   NO_SEEN_FORGET   and no other block took its place in the same generation
+ *   NO_SEEN_FORGET   and no other block got its offset in the same generation
  *   NO_SKIM_CARRY    a backslash at the end of a piece escapes the next one's first byte
  *   NO_TAKEOVER_COUNT a block that a takeover meets again is counted again
  *   NO_TAKEOVER_STAMP a takeover does not count a slot without its stamp as a delta

@@ -20,7 +20,7 @@ from shmcache import __version__  # noqa: E402 - from this folder's parent
 from shmcache.__main__ import COMMANDS, EXIT_CODES  # noqa: E402
 from shmcache.cli.arguments import Parser  # noqa: E402
 
-PLACE = ROOT / "docs" / "man"
+PAGES = ROOT / "docs" / "man"
 _STATUS = re.compile(r"\n*Exit status:.*", re.DOTALL)
 
 
@@ -138,12 +138,12 @@ def _text(text: str) -> str:
 def main() -> None:
     """Writes every page, and removes those of commands that are gone."""
     found = dict(pages())
-    PLACE.mkdir(exist_ok=True)
-    for file in PLACE.glob("*.1"):
+    PAGES.mkdir(exist_ok=True)
+    for file in PAGES.glob("*.1"):
         if file.name not in found:
             file.unlink()
     for name, text in found.items():
-        (PLACE / name).write_text(text)
+        (PAGES / name).write_text(text)
 
 
 if __name__ == "__main__":

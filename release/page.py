@@ -19,7 +19,7 @@ from typing import Any
 from shmcache.testing import ApiServer
 
 ROOT = Path(__file__).resolve().parent.parent
-PLACE = ROOT / "docs" / "pictures"
+PICTURES = ROOT / "docs" / "pictures"
 SCHEMES = {"light": "ui.png", "dark": "ui-dark.png"}
 SIZE = {"width": 1180, "height": 640}
 SECONDS = 66
@@ -81,7 +81,7 @@ def taken(address: str, server: ApiServer) -> None:
         for scheme, page in pages.items():
             page.bring_to_front()
             changed(server, 3)
-            page.screenshot(path=PLACE / SCHEMES[scheme])
+            page.screenshot(path=PICTURES / SCHEMES[scheme])
         browser.close()
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import pyte
 
 ROOT = Path(__file__).resolve().parent.parent
-PLACE = ROOT / "docs" / "pictures" / "demo.svg"
+PICTURE = ROOT / "docs" / "pictures" / "demo.svg"
 COLUMNS, LINES = 92, 30
 WIDTH, HEIGHT, MARGIN = 8.4, 19, 16
 REST_SECONDS = 5
@@ -150,4 +150,4 @@ def _line(row: int, line: list[tuple[Cell, str]]) -> str:
 
 
 if __name__ == "__main__":
-    PLACE.write_text(drawn(recorded(float(sys.argv[1]) if len(sys.argv) > 1 else 12)))
+    PICTURE.write_text(drawn(recorded(float(sys.argv[1]) if len(sys.argv) > 1 else 12)))

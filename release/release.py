@@ -2,7 +2,7 @@
 
     python release/release.py [--check]
 
-1. All places name one version, which has a section in CHANGELOG.md. `--check` ends here. The tree
+1. All files name one version, which has a section in CHANGELOG.md. `--check` ends here. The tree
    is committed, and the version has no tag yet.
 2. `make packages`: sdist and wheel, installed and used; two builds have one hash.
 3. The site, the man pages, the chart and the manifests of deploy/ as archives, which are the same
@@ -42,7 +42,7 @@ def version_of(root: Path) -> str:
     return str(found)
 
 
-PLACES: dict[str, str] = {
+VERSIONS: dict[str, str] = {
     "shmcache/__init__.py": r'^__version__ = "(.+)"$',
     "deploy/helm/shmcache/Chart.yaml": r"^version: (.+)$",
     "deploy/kustomize/example/kustomization.yaml": r"newTag: ([0-9.]+)",
@@ -53,9 +53,9 @@ PLACES: dict[str, str] = {
 
 
 def check_versions(root: Path) -> str:
-    """The version, which all places have. NotReady names the one that differs."""
+    """The version, which all files have. NotReady names the one that differs."""
     version = version_of(root)
-    for name, pattern in PLACES.items():
+    for name, pattern in VERSIONS.items():
         found = re.findall(pattern, (root / name).read_text(), re.MULTILINE)
         if found != [version]:
             raise NotReady(f"{name} has the version {found}, pyproject.toml {version}")

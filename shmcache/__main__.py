@@ -74,11 +74,11 @@ def usage() -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs one command and returns its exit status."""
-    words = sys.argv[1:] if arguments is None else arguments
-    if not words:
+    given = sys.argv[1:] if arguments is None else arguments
+    if not given:
         print(usage(), end="", file=sys.stderr)
         return 2
-    name, rest = words[0], words[1:]
+    name, rest = given[0], given[1:]
     if name in {"-h", "--help"}:
         print(usage(), end="")
         return 0

@@ -1,6 +1,6 @@
 """Refuses an interpreter that the extensions are not made for.
 
-Imported before them: otherwise the words would be "No module named _hot".
+Imported before them: otherwise the error would be "No module named _hot".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Words for failures of the system and of TLS, as messages for people have them.
+"""Texts for failures of the system and of TLS, as messages for people have them.
 
 REASON1  no message shows such an exception as Python prints it: with its errno, the place in
 OpenSSL's sources, or the tuple of an address. A test looks at every `except` of the package.

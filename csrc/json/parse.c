@@ -2,14 +2,14 @@
  * parse.c - JSON text ▸ word, without an intermediate form.
  *
  * A new version of an object is mostly the old one. So the text is compared with the value that
- * was at its place before (the previous version; for a new key its neighbour's, or the last
+ * its parent held there before (the previous version; for a new key its neighbour's, or the last
  * object of the batch): a key is compared with the key of the old shape at that position, a
  * string with the old string's block; an equal value costs this comparison and is shared without
  * a look-up in the table of equals. Whole equal subtrees are shared as they are.
  *
  * The parser accepts exactly the texts that orjson.loads accepts, and rejects the others: of a
- * repeated key the first place and the last value stay, integers beyond 64 bits are doubles, half
- * of a surrogate pair is invalid, and nothing nests deeper than SHMC_MAX_DEPTH.
+ * repeated key the first position and the last value stay, integers beyond 64 bits are doubles,
+ * half of a surrogate pair is invalid, and nothing nests deeper than SHMC_MAX_DEPTH.
  *
  * Invariants
  *   PARSE1  while objects are alike (the same keys in the same order) no key word is made and no

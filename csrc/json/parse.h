@@ -1,7 +1,7 @@
 /*
  * parse.h - declarations shared by parse.c (values) and parseobject.c (objects).
  *
- * Functions that read return the place after the text that they read, or NULL with the parser's
+ * Functions that read return the byte after the text that they read, or NULL with the parser's
  * status and error set. `previous` is a word that is alive, or SHMC_NOTHING.
  */
 #ifndef SHMC_PARSE_H

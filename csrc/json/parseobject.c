@@ -122,7 +122,7 @@ static size_t number_of(const struct shmc_parser *parser, const shmc_word *keys,
     return count;
 }
 
-/* Of a repeated key the first place and the last value stay. */
+/* Of a repeated key the first position and the last value stay. */
 static enum shmc_status merge_repeated(struct shmc_parser *parser, size_t base, size_t *count)
 {
     shmc_word *const keys = parser->keys.items + base, *const words = parser->words.items + base;
@@ -163,7 +163,7 @@ static bool is_metadata(const struct shmc_parser *parser, shmc_word key)
     return length == 8 && memcmp(bytes, "metadata", 8) == 0;
 }
 
-/* Whether the member with this quote is dropped; then the place after its key. */
+/* Whether the member with this quote is dropped; then the byte after its key. */
 static const uint8_t *dropped_key(const struct shmc_parser *parser, const uint8_t *at)
 {
     unsigned what;

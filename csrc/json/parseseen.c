@@ -3,18 +3,18 @@
  *
  * An API server writes an unchanged value in the same bytes. So for an object's members, and for
  * theirs, a hash of the text is kept with the block; if the text at hand has the same hash as the
- * text from which the block at its place was made, it is that block: neither the text nor the
+ * text from which its parent's block there was made, it is that block: neither the text nor the
  * block, nor anything below it, is read.
  *
  * The table is private, a few percent of the arena, and may forget at any time: an entry lies at a
- * slot chosen by its block's place, and a later entry for that slot replaces it.
+ * slot chosen by its block's offset, and a later entry for that slot replaces it.
  *
  * Invariants
  *   SEEN1  equal texts at one depth are the same value: managedFields are dropped from metadata
  *       alone, which has no entry where they are, and depth is limited, so it is part of the hash.
  *   SEEN2  the hash has 128 bits and a secret of the writer: different texts share it only by
  *       chance, once in 10^38.
- *   SEEN3  an entry belongs to the block that was handed out at its place in the generation of
+ *   SEEN3  an entry belongs to the block that was handed out at its offset in the generation of
  *       its birth. A batch that is undone, or that published nothing, gives blocks back in the
  *       generation in which it took them: their entries go with them. When births are renumbered
  *       all entries go.

@@ -19,7 +19,7 @@
  *   guard        Any process that may write SEATS, a queue or a board may also truncate it, and the
  *                next access by another process is SIGBUS. The handler makes the file long again
  *                and returns: the access is retried and finds zeros. Where there is no memory for
- *                that, a private page takes its place. So the access itself costs nothing,
+ *                that, a private page replaces it. So the access itself costs nothing,
  *                whichever thread makes it. A fault anywhere else goes to the previous handler of
  *                SIGBUS. A handler that is installed later and does not pass signals on disables
  *                the guard.

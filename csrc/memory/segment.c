@@ -109,7 +109,7 @@ static int allocate(int fd, uint64_t from, uint64_t to)
 }
 
 /*
- * Requests one large page in place of the small ones, wherever [from, to) completes one: a walk
+ * Requests one large page instead of the small ones, wherever [from, to) completes one: a walk
  * through the arena misses the TLB more than the cache, in every process that maps it. The memory
  * is already allocated, so this takes no more of it for long. A kernel or a file system that cannot
  * do it leaves the small pages: only speed depends on it.

@@ -4,8 +4,8 @@
  * One word is one value. Two words of blocks may also be equal: if the table of equals forgot the
  * first, the second was built again (INTERN2). Callers that must know for certain ask here; it
  * costs a comparison where the words differ, and shared parts are not compared. It ends after
- * BUDGET values: values composed by reference may have more places than memory. Then they count as
- * different, which is one change too many, at worst.
+ * BUDGET values: values composed by reference may occur more often than memory has room. Then they
+ * count as different, which is one change too many, at worst.
  */
 #include "writer/writer.h"
 

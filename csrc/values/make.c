@@ -1,8 +1,8 @@
 /*
  * make.c - building values: each is looked up in the table of equals first.
  *
- * A made word is not counted yet. The place that stores it counts it (a parent block here,
- * an entry, a slot); a block without references at the end of the batch is swept.
+ * A made word is not counted yet. Its holder counts it (a parent block here, an
+ * entry, a slot); a block without references at the end of the batch is swept.
  *
  * Invariants
  *   MAKE1  a value has one spelling: one that fits into a word is never a block, [] and {}

@@ -81,7 +81,7 @@ int shmc_etcd_watch_next(struct shmc_bytes *rest, struct shmc_etcd_answer *answe
 int shmc_etcd_range_next(struct shmc_bytes *rest, struct shmc_etcd_answer *answer,
                          struct shmc_etcd_event *event);
 
-/* The place where the members of an object's metadata begin, if it is laid out as Kubernetes' own
+/* Where the members of an object's metadata begin, if it is laid out as Kubernetes' own
  * encoder does it and has no version yet; else NULL (ETCDANSWER1). *empty: it has no members. */
 const uint8_t *shmc_etcd_version_at(struct shmc_bytes value, bool *empty);
 

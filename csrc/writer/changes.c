@@ -145,7 +145,7 @@ static void keep_equal(const struct shmc_writer *writer, const struct shmc_entry
         SHMC_UNLESS(NO_KEEP_EQUAL, entry->words[1] = old->words[1]);
 }
 
-/* Puts live words in place of the key's current ones; the last look-up was of this key. */
+/* Replaces the key's current words by live ones; the last look-up was of this key. */
 static enum shmc_status put_words(struct shmc_writer *writer, uint32_t id,
                                   struct shmc_entry *entry, bool silent)
 {

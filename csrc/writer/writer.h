@@ -222,7 +222,7 @@ void shmc_intern_forget(struct shmc_intern *table, struct shmc_heap *heap,
 
 /* parseseen.c -------------------------------------------------------------------------- */
 
-/* A block of the open batch is given back: another may come to its place with the same birth. */
+/* A block of the open batch is given back: another may get its offset with the same birth. */
 void shmc_seen_forget(struct shmc_writer *writer, shmc_offset block);
 /* Between batches: births may have been renumbered. */
 void shmc_seen_births(struct shmc_writer *writer);
@@ -280,7 +280,7 @@ void shmc_limbo_destroy(struct shmc_writer *writer);
 enum shmc_status shmc_path_find(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
                                 shmc_offset top, const uint8_t *key, size_t length,
                                 struct shmc_path *path);
-/* Whether the leaf of a primary tree that a path leads to, still valid, has the key or the place
+/* Whether the leaf of a primary tree that a path leads to, still valid, has the key or the gap
  * where it would be: then the path leads there. Else it is used up; call shmc_path_find(). */
 bool shmc_path_beside(const struct shmc_writer *writer, const uint8_t *key, size_t length,
                       struct shmc_path *path);

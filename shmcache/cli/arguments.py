@@ -57,24 +57,24 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Flags take =true and =false, as those of kubectl do."""
-        words = list(sys.argv[1:] if args is None else args)
-        return super().parse_known_args(list(self._plain(words)), namespace)
+        given = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(list(self._plain(given)), namespace)
 
-    def _plain(self, words: list[str]) -> Iterator[str]:
-        """The words with `--flag` for `--flag=true`, and without `--flag=false`."""
+    def _plain(self, given: list[str]) -> Iterator[str]:
+        """The arguments with `--flag` for `--flag=true`, and without `--flag=false`."""
         flags = {
             name
             for action in self._actions
             if action.nargs == 0 and action.const is True
             for name in action.option_strings
         }
-        for number, word in enumerate(words):
-            name, equals, text = word.partition("=")
-            if word == "--":
-                yield from words[number:]
+        for number, argument in enumerate(given):
+            name, equals, text = argument.partition("=")
+            if argument == "--":
+                yield from given[number:]
                 return
             if not equals or name not in flags:
-                yield word
+                yield argument
             elif text.lower() in _TRUE:
                 yield name
             elif text.lower() not in _FALSE:
@@ -119,24 +119,24 @@ def _sentence(parser: Parser, message: str) -> str:
     return f"{name} {text}"
 
 
-def _unknown(parser: Parser, word: str) -> str:
-    name = word.partition("=")[0]
+def _unknown(parser: Parser, argument: str) -> str:
+    name = argument.partition("=")[0]
     if not name.startswith("-"):
-        return f"unexpected argument {word!r}"
+        return f"unexpected argument {argument!r}"
     if name in _REFUSED:
         return f"{name} is not supported: {_REFUSED[name]}"
     near = closest(name, parser.options())
     return f"unknown option {name}" + (f"; did you mean {near}?" if near else "")
 
 
-def closest(word: str, known: list[str], cutoff: float = 0.6) -> str:
-    """The known word that was probably meant; "" if none is close."""
+def closest(typed: str, known: list[str], cutoff: float = 0.6) -> str:
+    """The known name that was probably meant; "" if none is close."""
     from difflib import get_close_matches
 
-    begun = [one for one in known if len(word) > _STEM and one.startswith(word)]
+    begun = [one for one in known if len(typed) > _STEM and one.startswith(typed)]
     if begun:
         return min(begun, key=len)
-    found = get_close_matches(word, known, 1, cutoff)
+    found = get_close_matches(typed, known, 1, cutoff)
     return found[0] if found else ""
 
 

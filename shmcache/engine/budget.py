@@ -89,7 +89,7 @@ class Weights:
         self._staged, self._staged_total = {}, 0
 
     def stage(self, items: list[Item]) -> None:
-        """These were staged. OverBudget if, in place of the old content, they are too heavy."""
+        """These were staged. OverBudget if, instead of the old content, they are too heavy."""
         if self._budget.limit:
             self._staged_total += _take_in(self._staged, items)
             self._budget.check(self._budget.total - self.total + self._staged_total)

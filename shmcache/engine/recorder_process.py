@@ -4,7 +4,7 @@ RECPROC1  It ends with the reflector: SIGTERM after the last feed has ended lets
 the ring has; if the reflector dies, the kernel kills it, and nothing that was acknowledged
 is lost (RECORD2).
 RECPROC2  SIGINT of a terminal is the reflector's to answer.
-RECPROC3  Whatever fails, it goes on trying, and states in words what fails: in its file next to
+RECPROC3  Whatever fails, it goes on trying, and reports what fails: in its file next to
 the cache, and once in the log for each change.
 """
 

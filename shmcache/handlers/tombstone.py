@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 class Tombstone(dict):  # type: ignore[type-arg]  # of str and Any; typing is not imported here
     """{"metadata": {"name", "namespace", "uid", "resourceVersion"}}, as far as these are known.
 
-    Handlers are given one in the place of an object that cannot be had any more. Its
+    Handlers are given one instead of an object that cannot be had any more. Its
     metadata can be read as that of the object; all else is missing, and `get()` returns None.
     """
 

@@ -12,7 +12,7 @@
     max_age = 120                           # older data is left to the API server
 
 A watcher is a durable consumer of the cache: it misses no end of a pod, also while it restarts, and
-lists nothing. A trigger sleeps until its pod changes in place of asking the API server every other
+lists nothing. A trigger sleeps until its pod changes instead of asking the API server every other
 second. Where the cache cannot answer, both do what Airflow does.
 """
 
@@ -92,7 +92,7 @@ class CachedJobWatcher(watching.KubernetesJobWatcher):
         return "" if self.namespace == ALL_NAMESPACES else str(self.namespace)
 
     def _consumer(self, query_kwargs: dict[str, Any]) -> Consumer | None:
-        """Its place in the cache's changes; None if the API server has to be watched."""
+        """Its position in the cache's changes; None if the API server has to be watched."""
         pods = self._pods(query_kwargs)
         if pods is None:
             return None

@@ -81,7 +81,7 @@ class CachedApi:
         """`name`: as in attached(). Older data than `max_age` seconds is left to the API server.
 
         `consistent`: each read is as new as its call. `copies`: items are the library's own objects
-        in place of models, for programs that change them or keep them for minutes.
+        instead of models, for programs that change them or keep them for minutes.
         """
         self._api = api
         self._reads = CacheReads(name, max_age=max_age)
@@ -185,7 +185,7 @@ class CachedApi:
         for served in self._reads.kinds():
             kind = served.kind
             group = "".join(
-                word.capitalize() for word in kind.group.removesuffix(".k8s.io").split(".")
+                part.capitalize() for part in kind.group.removesuffix(".k8s.io").split(".")
             )
             theirs = (group or "Core", kind.version.capitalize())
             if theirs == self._group.groups() and snake(kind.kind) in nouns:

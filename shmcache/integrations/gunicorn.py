@@ -67,8 +67,9 @@ def hooks(
 ) -> dict[str, Hook]:
     """The hooks for the cache `name`, to be made globals of gunicorn.conf.py.
 
-    With `resources` or `config` (a TOML file) a reflector is started; `options` are further words
-    for `shmcache run`, and one that gives no sign of life for `silence` seconds is replaced.
+    With `resources` or `config` (a TOML file) a reflector is started; `options` are further
+    arguments for `shmcache run`, and one that gives no sign of life for `silence` seconds is
+    replaced.
     Without either, one that was started outside is used. A worker waits up to `wait` seconds.
     """
     os.environ["SHMCACHE_NAME"] = name

@@ -1,6 +1,6 @@
 """The process between a server's master and the reflector: starts it, restarts it, ends with both.
 
-    master ──(its death: a pidfd; its word: SIGTERM)──▸ keeper ──(supervisor.py)──▸ reflector
+    master ──(its death: a pidfd; its request: SIGTERM)──▸ keeper ──(supervisor.py)──▸ reflector
 
 A master that forks workers can afford neither threads nor waits of its own, and what it opens its
 workers inherit. So it only starts this process, which may wait.

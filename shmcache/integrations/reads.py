@@ -31,7 +31,7 @@ MAX_AGE = 120.0
 
 
 class CacheReads:
-    """The resources of a cache, for questions in the words of the API."""
+    """The resources of a cache, for questions in the terms of the API."""
 
     def __init__(self, name: str | None = None, *, max_age: float = MAX_AGE) -> None:
         """`name`: as in attached(). `max_age`: seconds; older data is left to the API server."""

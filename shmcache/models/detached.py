@@ -37,7 +37,7 @@ class Detached:
 
     def __setattr__(self, name: str, value: Any) -> None:
         first, *rest = name.rstrip("_").split("_")
-        key = self._key(name) or first + "".join(word[:1].upper() + word[1:] for word in rest)
+        key = self._key(name) or first + "".join(part[:1].upper() + part[1:] for part in rest)
         self._of[key] = _without_attributes(value)
 
     def __delattr__(self, name: str) -> None:

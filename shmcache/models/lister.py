@@ -39,7 +39,7 @@ def wrapping(of: Any = None, version: str | None = None, validate: str = "lazily
     from shmcache.models import userclass
 
     if not userclass.is_declared(of):
-        userclass.declared(of)  # TypeError in words
+        userclass.declared(of)  # TypeError with a cure
     if validate not in {userclass.LAZILY, userclass.AT_ONCE}:
         raise ValueError(f"validate={validate!r}: 'lazily' or 'at once'")
     return userclass.AtOnce(of) if validate == userclass.AT_ONCE else userclass.ClassDialect(of)
@@ -81,7 +81,7 @@ class ModelResource(Mapping[str, "Any"]):
         return default if found is None else self._makes.wrap(found)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._of  # type: ignore[operator]  # TypeError in words
+        return key in self._of  # type: ignore[operator]  # TypeError with a cure
 
     def __len__(self) -> int:
         return len(self._of)

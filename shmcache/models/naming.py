@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_WORD = re.compile(r"(.)([A-Z][a-z]+)")
+_PART = re.compile(r"(.)([A-Z][a-z]+)")
 _END = re.compile(r"([a-z0-9])([A-Z])")
 _PLURAL = re.compile(r"([A-Z])s\b|([A-Z])s(?=[A-Z])")
 
@@ -20,7 +20,7 @@ def snake(key: str) -> str:
     A character that names of Python lack becomes "_"; a keyword has a "_" behind it.
     """
     name = _PLURAL.sub(lambda found: (found[1] or found[2]) + "S", key)
-    name = _END.sub(r"\1_\2", _WORD.sub(r"\1_\2", name)).lower()
+    name = _END.sub(r"\1_\2", _PART.sub(r"\1_\2", name)).lower()
     name = re.sub(r"\W", "_", name).strip("_") or key
     return name + "_" if keyword.iskeyword(name) else name
 

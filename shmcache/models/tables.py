@@ -44,8 +44,8 @@ BUILTIN_GROUPS = {
     "storage.k8s.io": "storage",
     "storagemigration.k8s.io": "storagemigration",
 }
-"""The groups whose kinds the clients have models of, with the word for them in names of models. A
-custom resource may have the kind and the version of a built-in one: `Service` of Knative."""
+"""The groups whose kinds the clients have models of, with their prefix in names of models. A custom
+resource may have the kind and the version of a built-in one: `Service` of Knative."""
 
 _PACKAGES = {"kubernetes.aio": "kubernetes", "lightkube": "lightkube-models"}
 
@@ -68,8 +68,8 @@ class ModelTable:
         from shmcache.models.naming import snake
 
         found = []
-        for word in self.lines[name].split()[1:]:
-            members, _, kind = word.partition(":")
+        for entry in self.lines[name].split()[1:]:
+            members, _, kind = entry.partition(":")
             attribute, equals, key = members.partition("=")
             if not equals:
                 key, attribute = attribute, attribute if self.by_key else snake(attribute)
@@ -120,14 +120,14 @@ def model_name(
     V1Pod, V1Deployment; CoreV1Event of v1 and EventsV1Event of events.k8s.io/v1; core_v1.Pod.
     """
     group, _, version = api_version.rpartition("/")
-    word = BUILTIN_GROUPS.get(group)
-    if word is None:
+    prefix = BUILTIN_GROUPS.get(group)
+    if prefix is None:
         return None
     if library == "lightkube":
-        candidates = [f"{word}_{version}.{kind}"]
+        candidates = [f"{prefix}_{version}.{kind}"]
     else:
         version = version.capitalize()
-        candidates = [f"{word.capitalize()}{version}{kind}", f"{version}{kind}"]
+        candidates = [f"{prefix.capitalize()}{version}{kind}", f"{version}{kind}"]
     for name in candidates:
         if name in names:  # type: ignore[operator]
             return name

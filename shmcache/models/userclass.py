@@ -51,7 +51,7 @@ class DeclaredField:
 def camel(name: str) -> str:
     """`node_name` ▸ `nodeName`; `from_` ▸ `from`."""
     first, *rest = name.rstrip("_").split("_")
-    return first + "".join(word[:1].upper() + word[1:] for word in rest)
+    return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
 def declared(of: Any) -> list[DeclaredField]:

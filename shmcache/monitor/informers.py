@@ -1,4 +1,4 @@
-"""client-go's metrics of informers, where one cache takes the place of an informer per process.
+"""client-go's metrics of informers, where one cache replaces an informer per process.
 
     informer_queued_items                   changes that the slowest process has yet to deal with
     informer_processing_latency_seconds     from the arrival of an event until all readers see it

@@ -137,7 +137,7 @@ def _of_resources(to: Families, at: Observed) -> None:
         to.gauge("shmcache_resource_synced", "Whether the first list is stored.").add(
             status.synced, **labels
         )
-        text = "Since the last word of the server: bytes of a list or watch, or a bookmark."
+        text = "Since the server was last heard: bytes of a list or watch, or a bookmark."
         to.gauge("shmcache_resource_age_seconds", text).add(status.age, **labels)
         text = "How long events of the server that are known to exist have not been stored."
         to.gauge("shmcache_resource_lag_seconds", text).add(status.lag, **labels)

@@ -134,7 +134,7 @@ def observe(cache: Cache) -> Observed:
 
 
 def _alive(place: Place, info: Any) -> bool:
-    """Whether the writer's lock is held; without access to its file, by the writer's own word."""
+    """Whether the writer's lock is held; without access to its file, by what the writer states."""
     try:
         return place.writer_alive()
     except PermissionError:
@@ -176,10 +176,10 @@ def _command(pid: int) -> str:
     """The command of a process; "" where it is invisible (another pid namespace)."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read(4096).decode("utf-8", "replace").split("\0")
+            arguments = file.read(4096).decode("utf-8", "replace").split("\0")
     except OSError:
         return ""
-    return " ".join([os.path.basename(words[0]), *words[1:]]).strip()
+    return " ".join([os.path.basename(arguments[0]), *arguments[1:]]).strip()
 
 
 def _private_bytes(pid: int) -> int | None:

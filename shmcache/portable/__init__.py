@@ -42,4 +42,4 @@ NAMES: dict[str, Any] = {
     "attach": attach,
     "default": default,
 }
-"""Names of `import shmcache`, and what they mean in the place of the cache in shared memory."""
+"""Names of `import shmcache`, and what they mean instead of the cache in shared memory."""

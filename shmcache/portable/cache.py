@@ -557,9 +557,9 @@ class PrivateCache:
         return f"<shmcache.portable.Cache {self.name!r}>"
 
 
-def _named(state: PrivateState, word: str) -> PrivateTable:
+def _named(state: PrivateState, typed: str) -> PrivateTable:
     """The resource of this name, or of one of kubectl's for it: po, deploy, Pod."""
-    table = state.tables.get(word)
+    table = state.tables.get(typed)
     if table is not None:
         return table
     from shmcache.protocol import naming
@@ -567,11 +567,11 @@ def _named(state: PrivateState, word: str) -> PrivateTable:
 
     kinds = {name: known_as(name, {}) for name in state.tables}
     try:
-        found = naming.resolve(word, kinds)
+        found = naming.resolve(typed, kinds)
     except (naming.UnknownName, naming.AmbiguousName) as error:
         raise KeyError(str(error)) from None
     if len(found) != 1:
-        raise KeyError(f"{word!r} means several resources: {', '.join(found)}")
+        raise KeyError(f"{typed!r} means several resources: {', '.join(found)}")
     return state.tables[found[0]]
 
 

@@ -148,7 +148,7 @@ class ListView(Sequence[Any]):
 
 
 def default_of(other: object) -> object:
-    """The other side of a comparison, with plain values in the place of views."""
+    """The other side of a comparison, with plain values instead of views."""
     if isinstance(other, Mapping):
         return {key: default_of(value) for key, value in other.items()}
     if isinstance(other, ListView):

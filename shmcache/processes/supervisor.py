@@ -74,7 +74,7 @@ class Exit:
 
 
 class Child:
-    """A place for one process after the other."""
+    """Runs one process after the other."""
 
     def __init__(self, index: int, body: Body, backoff: Backoff) -> None:
         self.index = index

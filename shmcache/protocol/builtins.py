@@ -152,8 +152,8 @@ def optional() -> list[Kind]:
     return [_row(line.split()) for line in OPTIONAL.strip().splitlines()]
 
 
-def _row(words: list[str]) -> Kind:
-    api_version, resource, kind, letters, *short = words
+def _row(cells: list[str]) -> Kind:
+    api_version, resource, kind, letters, *short = cells
     group, _, version = api_version.rpartition("/")
     key = f"{resource}.{group}" if group else resource
     return Kind(

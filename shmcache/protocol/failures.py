@@ -1,4 +1,4 @@
-"""Refusals of a server: Status bodies in the API server's own words and shapes.
+"""Refusals of a server: Status bodies in the API server's own wording and shapes.
 
 Clients decide by these texts (three spellings of "too large", Expired or Gone), and people search
 for them, so they are kept to the letter.
@@ -41,7 +41,7 @@ class Failure(Exception):
         self.code = code
         self.reason = reason
         self.text: bytes | None = None
-        """The body where the real server sends plain text in place of a Status."""
+        """The body where the real server sends plain text instead of a Status."""
         self.status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",

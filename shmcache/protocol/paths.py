@@ -69,7 +69,7 @@ def _resource(group: str, version: str, parts: list[str]) -> Target | None:
 
 
 def verb(method: str, target: Target, *, watch: bool) -> str:
-    """The API's word for a method; empty where the path has no such method."""
+    """The API's verb for a method; empty where the path has no such method."""
     if method in {"GET", "HEAD"}:
         if target.name:
             return "get"

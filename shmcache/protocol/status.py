@@ -1,4 +1,4 @@
-"""Status: the API server's account of a failure, in the words that decide what to do next.
+"""Status: the API server's account of a failure, in the terms that decide what to do next.
 
 STATUS1  a field of another type than Kubernetes gives it is read as missing: not every server that
     answers is an API server.

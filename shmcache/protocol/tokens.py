@@ -89,7 +89,7 @@ def _version(found: object) -> int:
 
 
 def _complaint(text: bytes) -> str:
-    """Go's words for JSON that does not begin like any."""
+    """Go's error for JSON that does not begin like any."""
     if not text:
         return "unexpected end of JSON input"
     return f"invalid character {chr(text[0])!r} looking for beginning of value"

@@ -1,4 +1,4 @@
-"""List and watch parameters as a server reads them: what is refused, and in which words.
+"""List and watch parameters as a server reads them: what is refused, and with which message.
 
 R-AS-05: a refusal with 422 is what tells a client that WatchList is not there.
 """
@@ -79,7 +79,7 @@ def shard_info(shard: ShardSelector) -> dict[str, str]:
 
 
 def is_set(text: str) -> bool:
-    """The value of a flag: every word that is not a false one is true, as in the API server."""
+    """The value of a flag: every text that is not a false one is true, as in the API server."""
     return text.lower() not in FALSE
 
 
@@ -142,7 +142,7 @@ def _initial(text: str) -> failures.Cause:
 
 
 def _unsupported(value: str, *supported: str) -> failures.Cause:
-    listed = ", ".join(f'"{word}"' for word in supported)
+    listed = ", ".join(f'"{name}"' for name in supported)
     text = f'Unsupported value: "{value}": supported values: {listed}'
     return ("FieldValueNotSupported", text, "resourceVersionMatch")
 

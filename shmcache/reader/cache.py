@@ -181,11 +181,11 @@ class Cache:
         self._numbers = (root.reader, numbers)
         return numbers
 
-    def _resolve(self, root: _hot.Root, word: str) -> str:
+    def _resolve(self, root: _hot.Root, typed: str) -> str:
         from shmcache.reader.resolving import one
 
         try:
-            return one(root, word)
+            return one(root, typed)
         except KeyError as error:
             raise KeyError(f"cache {self.name!r}: {error.args[0]}") from None
 

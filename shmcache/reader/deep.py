@@ -2,7 +2,7 @@
 
 pickle recurses for each level of nesting, and ends with a RecursionError some hundred levels down;
 a cache holds 1,024. The views of the extension therefore pickle as plain containers only up to
-DEPTH levels. Beyond, they pickle as a row: each container once, with None in the place of each
+DEPTH levels. Beyond, they pickle as a row: each container once, with None instead of each
 container in it, and a list of what belongs there.
 """
 

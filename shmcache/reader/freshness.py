@@ -47,7 +47,7 @@ class Status:
     state: str
     """absent, listing, synced, retrying, stale, exceeded or gone."""
     reason: str
-    """The reason for the state, in words; often empty."""
+    """The reason for the state, as text; often empty."""
     since: float
     """Seconds in this state."""
     synced: bool

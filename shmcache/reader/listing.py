@@ -109,7 +109,7 @@ def selection(
 
 
 def check_namespace(namespace: object) -> None:
-    """TypeError in words for a namespace that is not a str."""
+    """A TypeError that names the cure for a namespace that is not a str."""
     if not (namespace is None or isinstance(namespace, str)):
         raise TypeError(f"namespace must be a str, not {namespace!r}")
     if namespace and "/" in namespace:
@@ -120,7 +120,7 @@ def check_namespace(namespace: object) -> None:
 
 
 def check_fields(fields: object) -> None:
-    """TypeError in words for something that is not a field selector."""
+    """A TypeError that names the cure for something that is not a field selector."""
     if not (fields is None or isinstance(fields, str | FieldSelector)):
         raise TypeError(f"fields must be a FieldSelector or its text, not {fields!r}")
 

@@ -1,4 +1,4 @@
-"""The resources of a cache by what people call them: cache["po"], and the words of a command.
+"""The resources of a cache by what people call them: cache["po"], and the arguments of a command.
 
 The rules are those of protocol/naming.py; the kinds come from the descriptions in the cache.
 """
@@ -33,17 +33,17 @@ def kinds(at: Cache | Snapshot) -> dict[str, Kind]:
     return {name: known_as(name, at[name].record()["settings"] or {}) for name in at.resources}
 
 
-def find(at: Cache | Snapshot, word: str) -> tuple[str, ...]:
-    """The resources that a word means: one, or those of a category. UnknownName, AmbiguousName."""
-    return naming.resolve(word, kinds(at))
+def find(at: Cache | Snapshot, name: str) -> tuple[str, ...]:
+    """The resources that a name means: one, or those of a category. UnknownName, AmbiguousName."""
+    return naming.resolve(name, kinds(at))
 
 
-def one(root: Root, word: str) -> str:
-    """The one resource that a word means. KeyError in words if it means none, or several."""
+def one(root: Root, name: str) -> str:
+    """The one resource that a name means. KeyError with a reason if it means none or several."""
     try:
-        found = naming.resolve(word, kinds_in(root))
+        found = naming.resolve(name, kinds_in(root))
     except (UnknownName, AmbiguousName) as error:
         raise KeyError(str(error)) from None
     if len(found) > 1:
-        raise KeyError(f"{word!r} means several resources: {', '.join(found)}")
+        raise KeyError(f"{name!r} means several resources: {', '.join(found)}")
     return found[0]

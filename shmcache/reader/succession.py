@@ -50,7 +50,7 @@ class Succession:
         self._logged = False  # whether the log has it
 
     def find(self, old: _hot.Reader) -> _hot.Reader | None:
-        """The reader that takes the place of `old`; None while nothing can."""
+        """The reader that replaces `old`; None while nothing can."""
         candidate = self._attach(old)
         if candidate is None:
             return None
@@ -109,7 +109,7 @@ class Succession:
         )
 
     def wait(self, old: _hot.Reader, timeout: float | None, unless: Callable[[], bool]) -> bool:
-        """Sleeps while nothing can take the place of `old`; False if the time is over."""
+        """Sleeps while nothing can replace `old`; False if the time is over."""
         deadline = None if timeout is None else time.monotonic() + timeout
         look_at = 0.0
         with Notice(self._place) as notice:

@@ -128,7 +128,7 @@ def _ended(reader: _hot.Reader, unless: Callable[[], bool] | None) -> bool:
 
 
 def check_seconds(name: str, seconds: object) -> None:
-    """TypeError in words for something that is not a number of seconds."""
+    """A TypeError that names the cure for something that is not a number of seconds."""
     if not (seconds is None or hasattr(seconds, "__float__")):  # NumPy's numbers, too
         raise TypeError(f"{name} must be a number of seconds, not {seconds!r}")
 

@@ -99,7 +99,7 @@ class FlightRecord:
         """PastUnknown if nothing was recorded there. OSError."""
         self.directory = directory
         self.unreadable: list[str] = []
-        """Reels of which not even the beginning is whole, in words."""
+        """Reels of which not even the beginning is whole, as text."""
         self.reels: list[Reel] = []
         for number in reel_numbers(directory):
             self._find(number)

@@ -56,7 +56,7 @@ class RecordedSteps:
         history.take(self.contents, step.text)
 
     def until(self, time_ns: int | None) -> Iterator[tuple[RecordedStep, list[str]]]:
-        """Each further step up to a time, for take(), and the gaps before it in words."""
+        """Each further step up to a time, for take(), and the gaps before it as text."""
         for reel, step in self._steps:
             if time_ns is not None and step.time_ns > time_ns:
                 self._steps = chain([(reel, step)], self._steps)
@@ -109,7 +109,7 @@ class Player:
         over: threading.Event | None = None,
         wait: Callable[[float], object] = time.sleep,
     ) -> Iterator[str]:
-        """Goes on to a time, or to the end; yields what is missing, in words.
+        """Goes on to a time, or to the end; yields what is missing, as text.
 
         `speed` 1 is as it happened; without one there are no pauses. `over` ends it early.
         """

@@ -7,7 +7,7 @@ One step() looks at the ring once. A reel gets a checkpoint first, then the chan
     RECORD2  Acknowledged changes are on the medium, and are read back after any end of any process.
         `recorded_ns` never passes them.
     RECORD3  The states in a reel are states that the cache had, each whole (LINES1). A difference
-        or a checkpoint takes the place of missed changes, and is stated as a gap.
+        or a checkpoint replaces missed changes, and is stated as a gap.
     RECORD4  A disk that is full or fails stops the recorder only: it states so, and tries again.
         Changes that the ring still has by then are recorded; the rest is a gap.
     RECORD5  The next process goes on in the last reel where its end and the window of the ring
@@ -45,7 +45,7 @@ _TAKE = 512
 
 
 class _Lost(Exception):
-    """The way from the last recorded state to this one is lost; the reason in words."""
+    """The way from the last recorded state to this one is lost; the reason as text."""
 
 
 class FlightRecorder:
@@ -217,7 +217,7 @@ class FlightRecorder:
         return self._difference(root, why, sorted(relisted))
 
     def _difference(self, root: Root, why: str, resources: list[int] | None = None) -> list[bytes]:
-        """RECORD3: in place of changes that are not known one by one."""
+        """RECORD3: instead of changes that are not known one by one."""
         old = self._root
         if old is None or not old.valid:
             raise _Lost(why)

@@ -8,7 +8,7 @@ REEL1  A packet is believed only if its checksums fit: CRC-32, begun with the on
 a byte that has changed, and a packet that is missing, repeated or of another reel, is found
 where it is. The length has its own, so that damage is not mistaken for a missing end.
 REEL2  What is before the first packet that is not whole is read back; what is behind it is not:
-patches build on each other. The fault says where, in words.
+patches build on each other. The fault says where.
 REEL3  A packet is written at the end of the last whole one. A write that failed or was cut is
 repeated at the same place, with the same bytes.
 REEL4  The body continues the deflate stream of the packets before it; FRESH begins another one,
@@ -117,7 +117,7 @@ class ReelReader:
         """Where the last whole packet ends."""
         self.checksum = 0
         self.fault = ""
-        """Of the first packet that is not whole, in words."""
+        """Of the first packet that is not whole, as text."""
         self.cut = False
         """The fault is the end of the file: what is missing may never have been written."""
 

@@ -1,9 +1,9 @@
-"""The condition of a recorder: in words for people, in numbers for metrics, in one small file.
+"""The condition of a recorder: as text for people, in numbers for metrics, in one small file.
 
 The recorder's process writes the file next to the cache's own; every process that may attach reads
 it.
 
-    STAND1  The lock of the file shows whether the recorder lives; the rest is its own word.
+    STAND1  The lock of the file shows whether the recorder lives; the rest is what it reported.
     STAND2  A text is whole, or its checksum is wrong and it is read again.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 RECORDING, FULL, FAILING = "recording", "full", "failing"
 STATES = (RECORDING, FULL, FAILING)
 SIZE = 4096
-_MOST_WORDS = 1024
+_LONGEST_REASON = 1024
 _TRIES = 50
 
 
@@ -74,7 +74,7 @@ class RecorderStatus:
     def text(self) -> bytes:
         """For the file."""
         found = {name: getattr(self, name) for name in self.__slots__ if name != "alive"}
-        found["reason"] = self.reason[:_MOST_WORDS]
+        found["reason"] = self.reason[:_LONGEST_REASON]
         body = json.dumps(found).encode()
         return b"%08x%s\n" % (zlib.crc32(body), body)
 
@@ -102,7 +102,7 @@ class StandingFile:
         os.pwrite(self._fd, text.ljust(SIZE, b" "), 0)
 
     def close(self) -> None:
-        """The last word stays, and nobody holds the lock. Idempotent."""
+        """The last report stays, and nobody holds the lock. Idempotent."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -218,7 +218,7 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The state that readers are to see (states.py), with the reason in words."""
+    """The state that readers are to see (states.py), with the reason as text."""
 
     state: int
     reason: str = ""

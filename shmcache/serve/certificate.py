@@ -1,6 +1,6 @@
 """The server's certificate: taken over when its files change, and never in part.
 
-CERT1  files are read into a context of their own, which takes the place of the one in force only
+CERT1  files are read into a context of their own, which replaces the one in force only
 when it is whole. So a pair that is half written, or does not match, changes nothing.
 CERT2  the files' stamps are taken before they are read: a change during the reading is a change.
 CERT3  each server process reads the files when it begins. Where they are not whole then, it

@@ -10,7 +10,7 @@ class Limits:
     """Of each server process. Times are seconds, sizes bytes."""
 
     connections: int = 4096
-    """A new connection takes the place of one that waits for its client."""
+    """A new connection replaces one that waits for its client."""
     held_bytes: int = 24 << 20
     """Memory for all clients together: bytes that came and are not used, bytes that they have not
     taken. See holding.py."""

@@ -1,8 +1,8 @@
 """How much of a resource the cache holds, as its writer declared; and how requests learn of it.
 
-Nothing is left out silently: requests for objects that the cache does not hold are refused with the
-scope in words (403); if objects are held in a form other than the server's, each answer's headers
-name that form.
+Nothing is left out silently: requests for objects that the cache does not hold are refused (403),
+and the message names the scope; if objects are held in a form other than the server's, each
+answer's headers name that form.
 
 Missing fields decide nothing either: objects of which only metadata is cached can be selected by
 metadata alone, and are no more than a name and an age in tables. Fields that a transform removed
@@ -56,7 +56,7 @@ class Scope:
         )
 
     @property
-    def words(self) -> str:
+    def restrictions(self) -> str:
         """The restrictions, for people."""
         found = []
         if self.namespaces:
@@ -151,7 +151,7 @@ class Scope:
         return FieldSelector.parse(self.fields).requirements if self.fields else ()
 
     def _refusal(self, kind: Kind, why: str) -> failures.Failure:
-        text = f"{why}: this cache holds {self.words}"
+        text = f"{why}: this cache holds {self.restrictions}"
         return failures.out_of_scope(kind.resource, kind.group, text)
 
 

@@ -92,7 +92,7 @@ def _kind(chain: list[BaseException]) -> FailureKind:
 
 
 def _message(chain: list[BaseException]) -> str:
-    """The text for people: our own words, or the innermost cause without a library's names."""
+    """The text for people: our own text, or the innermost cause without a library's names."""
     for error in chain:
         if isinstance(error, SourceError):
             return str(error)

@@ -50,7 +50,7 @@ class Incident:
         self.cluster = cluster if cluster is not None else Cluster()
         """The cluster: `server`, `kubeconfig`, `reflect()`, `settle()`."""
         self.missing: list[str] = []
-        """Why changes were missing in the record, in words, as far as it was played."""
+        """Why changes were missing in the record, as texts, as far as it was played."""
 
     @property
     def resources(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Failures as a Kubernetes API server words them: for tests that want one of them to happen."""
+"""Failures as a Kubernetes API server writes them: for tests that want one of them to happen."""
 
 from __future__ import annotations
 

@@ -350,7 +350,7 @@ class Writer:
     def set_state(
         self, resource: str, state: int, version: str | None = None, reason: str = ""
     ) -> None:
-        """Publishes the resource's state with its reason in words, and its version if one is given.
+        """Publishes the resource's state with its reason as text, and its version if one is given.
 
         A reason longer than 1,024 bytes is cut.
         """

@@ -297,7 +297,7 @@ def test_a_trigger_of_another_connection_asks_the_api_server(
 
 
 def no_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Airflow's database, the kubeconfig is used in place of a connection."""
+    """Without Airflow's database, the kubeconfig is used instead of a connection."""
 
     async def extras(_: Any) -> dict[str, Any]:
         return {}

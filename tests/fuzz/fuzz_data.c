@@ -67,7 +67,7 @@ static void make_image(void)
 
 /* ---- changes ------------------------------------------------------------------------------------- */
 
-static uint8_t *place_of(const uint8_t *data)
+static uint8_t *word_at(const uint8_t *data)
 {
     uint16_t at;
 
@@ -87,8 +87,8 @@ static size_t change(const uint8_t *data, size_t size)
     memcpy(&from, data + 2, 2);
     memcpy(&value, data + 4, 8);
     const size_t words = image_size / 8;
-    uint8_t *place = place_of(data);
-    memcpy(&old, place, 8);
+    uint8_t *word = word_at(data);
+    memcpy(&old, word, 8);
     switch (value >> 61) {
     case 0:
         old ^= UINT64_C(1) << (value & 63);
@@ -109,7 +109,7 @@ static size_t change(const uint8_t *data, size_t size)
     default:
         old = value << 3;
     }
-    memcpy(place, &old, 8);
+    memcpy(word, &old, 8);
     return 12;
 }
 
@@ -131,7 +131,7 @@ static void step(void)
 static void change_back(const uint8_t *data, size_t size)
 {
     for (size_t at = 0; at + 12 <= size; at += 12)
-        memcpy(place_of(data + at), image + (place_of(data + at) - changed), 8);
+        memcpy(word_at(data + at), image + (word_at(data + at) - changed), 8);
 }
 
 /* ---- reading ---------------------------------------------------------------------------------- */

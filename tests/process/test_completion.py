@@ -1,5 +1,5 @@
 """Invariant tested: bash, zsh, fish and kubectl offer the commands, options, caches and resources
-that `shmcache completion --words` knows; each shell is the real one."""
+that `shmcache completion --line` knows; each shell is the real one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 import shmcache
 from shmcache.__main__ import COMMANDS
-from shmcache.cli.commands.completion import words
+from shmcache.cli.commands.completion import candidates
 
 BIN = Path(sys.executable).parent
 PATIENCE = 60
@@ -136,9 +136,9 @@ def test_kubectl_runs_and_completes_the_plugin(cache: str, tmp_path: Path) -> No
     ],
 )
 def test_words_of_a_line(typed: list[str], offered: str) -> None:
-    assert offered in words(typed)
+    assert offered in candidates(typed)
 
 
 @pytest.mark.parametrize("typed", [["nothing", ""], ["get", "--cache", "none-such", ""]])
-def test_a_wrong_line_has_no_words(typed: list[str]) -> None:
-    assert [] == words(typed)
+def test_a_wrong_line_has_no_candidates(typed: list[str]) -> None:
+    assert [] == candidates(typed)

@@ -258,7 +258,7 @@ MISTAKES = [
     Mistake("get pods --at soon --cache {cache}", USAGE, "--at must be a duration"),
     Mistake("get pods --at 999 --cache {cache}", MISSING, "pods has no version yet"),
     Mistake("get pods --at 1s --recorder none", MISSING, "the directory none does not exist"),
-    Mistake("get pods --recorder none --cache {cache}", USAGE, "takes the place of --cache"),
+    Mistake("get pods --recorder none --cache {cache}", USAGE, "replaces --cache"),
     Mistake("diff pods --cache {cache}", USAGE, "--since is missing"),
     Mistake("diff pods --since 1s --cache {cache}", MISSING, "changes are not noted"),
     Mistake("diff pods --since 1s --recorder config", USAGE, "a flight record is a directory"),

@@ -408,7 +408,7 @@ def ways(cache: shmcache.Cache) -> dict[str, Callable[[], object]]:
 
 ANSWERS = (ShmCacheError, LookupError, ArithmeticError, ValueError, TypeError)
 """Any other exception is a crash. Content that passed validation in a corrupt file can be any JSON:
-a path that leads nowhere, a text in place of a number."""
+a path that leads nowhere, a text instead of a number."""
 
 
 def read_all_ways(pipe: Connection, directory: str) -> None:

@@ -68,6 +68,9 @@ PATTERNS: dict[str, re.Pattern[str]] = {
         r"\b(?:is|are|was|were|be|been) (?:looked (?:at|for)|waited for|gone on)\b"
     ),
     "he, his": re.compile(r"\b(?:[Hh]e|[Hh]is|[Hh]im)\b"),
+    "in place of": re.compile(
+        r"\b(?:[Ii]n (?:the )?place of|(?:take|takes|took|taken|taking) the place of)\b"
+    ),
 }
 NAMES: dict[str, re.Pattern[str]] = {
     "begins with who or what": re.compile(

@@ -71,6 +71,7 @@ STUMBLES = {
     "is wanted": "A number is wanted.",
     "is looked at, waited for": "The seat is looked at.",
     "he, his": "The client closes his socket.",
+    "in place of": "A text in place of a number.",
 }
 
 

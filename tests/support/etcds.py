@@ -69,7 +69,7 @@ class Following:
         endpoints: str = "",
         **configuration: Any,
     ) -> None:
-        """`endpoints`: in the place of etcd's own."""
+        """`endpoints`: instead of etcd's own."""
         tables = {
             each: {"keys": found} if isinstance(found, str) else found
             for each, found in resources.items()
@@ -118,7 +118,7 @@ class Following:
         return {key: int(obj["metadata"]["resourceVersion"]) for key, obj in found.items()}
 
     def lists(self) -> int:
-        """Contents put in place of others, over all resources."""
+        """Contents that replaced others, over all resources."""
         status = [self.cache[name].status for name in self.cache.resources]
         return max(each.counters["relists"] for each in status)
 

@@ -20,7 +20,7 @@ State = dict[str, dict[str, Any]]
 
 
 class Killed(BaseException):
-    """In place of SIGKILL: nothing after it runs in the recorder."""
+    """Instead of SIGKILL: nothing after it runs in the recorder."""
 
 
 class FaultyDisk(Disk):

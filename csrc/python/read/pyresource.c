@@ -22,7 +22,7 @@ struct resource {
 
 /* ---- roots and records ---------------------------------------------------------------------- */
 
-/* The reader will see nothing new: a subclass may have another one put in its place (renew()).
+/* The reader will see nothing new: a subclass may have replaced it (renew()).
  * Once: if there is no other, the old one stays in use. */
 static int renew(struct resource *self)
 {

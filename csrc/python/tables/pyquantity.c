@@ -110,15 +110,15 @@ PyObject *shmc_nano_object(shmc_nano nano)
 {
     PyObject *high = PyLong_FromLongLong((long long)(nano >> 62));
     PyObject *low = PyLong_FromLongLong((long long)(nano & ((INT64_C(1) << 62) - 1)));
-    PyObject *places = PyLong_FromLong(62), *shifted = NULL, *result = NULL;
+    PyObject *bits = PyLong_FromLong(62), *shifted = NULL, *result = NULL;
 
-    if (high != NULL && low != NULL && places != NULL)
-        shifted = PyNumber_Lshift(high, places);
+    if (high != NULL && low != NULL && bits != NULL)
+        shifted = PyNumber_Lshift(high, bits);
     if (shifted != NULL)
         result = PyNumber_Or(shifted, low);
     Py_XDECREF(high);
     Py_XDECREF(low);
-    Py_XDECREF(places);
+    Py_XDECREF(bits);
     Py_XDECREF(shifted);
     return result;
 }

@@ -7,7 +7,7 @@
  * a shape met for the first time. Each container is validated when it is opened, so that a loop
  * is always bounded by a real count.
  *
- * Every value is followed by a comma; the closing bracket takes the place of the last one.
+ * Every value is followed by a comma; the closing bracket replaces the last one.
  */
 #include "python/text/pyjson.h"
 

@@ -13,7 +13,7 @@
  *
  *   JSONTEXT1  after `at` there are SHMC_JSON_ROOM bytes of room beyond those requested: any
  *       scalar, brackets, commas, and copies by whole words need no request.
- *   JSONTEXT2  written text does not move relative to `bytes`: the place of a text in a page is
+ *   JSONTEXT2  written text does not move relative to `bytes`: the offset of a text in a page is
  *       valid as long as the page is being written.
  */
 #ifndef SHMC_PYJSON_H

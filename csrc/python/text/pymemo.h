@@ -5,7 +5,7 @@
  * a block again, it copies the text that it wrote before: the first time from the page that it is
  * writing, if the text is there, and into the memo; after that from the memo.
  *
- *   slot of a word:  nothing --> place in a page --> text --> (another word: place in a page)
+ *   slot of a word:  nothing --> offset in a page --> text --> (another word: offset in a page)
  *
  * Invariants
  *   MEMO1  a memo belongs to one generation of one instance, as long as that generation is valid:
@@ -15,7 +15,7 @@
  *       validates the generation last.
  *   MEMO3  it is taken while in use: code that runs meanwhile (making a shape) gets no memo.
  *   MEMO4  it is bounded: SHMC_MEMO_SLOTS words, SHMC_MEMO_BYTES of text; a full one is emptied.
- *   MEMO5  a place belongs to the page with its number, which is one page until the memo is
+ *   MEMO5  an offset belongs to the page with its number, which is one page until the memo is
  *       emptied; for another page it shows only that the block was seen. Text there does not move
  *       (JSONTEXT2).
  */
@@ -80,8 +80,8 @@ static inline const uint8_t *shmc_pymemo_text(const struct shmc_pymemo *memo,
     return (slot->page == 0 ? memo->texts : page) + slot->start;
 }
 
-/* The text of a word, which fits and begins at `start` in the page: keeps the place, or the text if
- * the word was seen before. */
+/* The text of a word, which fits and begins at `start` in the page: keeps the offset, or the text
+ * if the word was seen before. */
 static inline void shmc_pymemo_note(struct shmc_pymemo *memo, shmc_word word, const uint8_t *page,
                                     size_t start, size_t length)
 {

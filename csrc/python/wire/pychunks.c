@@ -6,7 +6,7 @@
  *       done: bool                   # the last chunk and its trailers have come
  *       unused: bytes                # the bytes after them
  *
- * Invalid framing raises ValueError, once the data before that place was returned. Lines
+ * Invalid framing raises ValueError, once the data before it was returned. Lines
  * end with CR LF, as RFC 9112 requires; extensions and trailers are skipped, up to a limit.
  */
 #include "python/wire/pywire.h"

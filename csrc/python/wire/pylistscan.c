@@ -10,7 +10,7 @@
  * A machine over the members of the list: the array "items" is cut into items, each handed
  * out and forgotten; all else is the rest, whose "items" are []. `kind` and `api_version` are put
  * in front of items that lack them, as a watch has them. Text that is not a list fails the machine:
- * the items before that place are handed out first.
+ * the items before the fault are handed out first.
  */
 #include "python/wire/pywire.h"
 

@@ -2,9 +2,9 @@
  * pyencode.c - dict ▸ word: turns a Python object into blocks of the arena.
  *
  * A new version of an object is mostly the old one. So each value is compared with the value
- * that was at its place before (the previous version; for a new key that of its neighbour, or the
- * last object of the batch): an equal value costs a comparison and is shared without a look-up in
- * the table of equals.
+ * that its parent held there before (the previous version; for a new key that of its neighbour, or
+ * the last object of the batch): an equal value costs a comparison and is shared without a look-up
+ * in the table of equals.
  *
  * A value that cannot be stored raises UnsupportedValue or LimitExceeded with the path to it; that
  * does not poison the batch, and blocks that were built are swept when it ends.

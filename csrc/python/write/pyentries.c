@@ -7,7 +7,7 @@ bool shmc_entries_known;
 
 #ifdef SHMC_KNOWN_DICTS
 
-#define SAMPLE 300 /* entries: an index of two bytes, and hundreds of places */
+#define SAMPLE 300 /* entries: an index of two bytes, and hundreds of slots */
 
 /* Some keys, one of them removed again, then one more; all str, or the first one an int. */
 static PyObject *sample(bool str_keys)

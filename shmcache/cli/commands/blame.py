@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.epilog = EPILOG
     parser.usage = f"{parser.prog} RESOURCE NAMESPACE/NAME | RESOURCE/NAME [OPTIONS]"
-    parser.add_argument("words", nargs="+", metavar="OBJECT", help="pods prod/web-0, or pod/web-0")
+    parser.add_argument("object", nargs="+", metavar="OBJECT", help="pods prod/web-0, or pod/web-0")
     parser.add_argument("-n", "--namespace", metavar="NAME", help="namespace (default: default)")
     past.add_recorder(parser)
     finding.add_cache(parser)
@@ -42,11 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """The whole command; its exit status."""
-    word, name = _object(options.words)
+    typed, name = _object(options.object)
     if options.recorder:
-        return _of_record(options, word, name)
+        return _of_record(options, typed, name)
     with finding.open_cache(options.cache) as cache:
-        resource, key = _named(options, word, name, resolving.kinds(cache))
+        resource, key = _named(options, typed, name, resolving.kinds(cache))
         root = cache.reader.root()
         known = instants.read(cache.place, root)
         lines = list(_changes(root, root.names().index(resource), key, known))
@@ -65,24 +65,24 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _named(
-    options: argparse.Namespace, word: str, name: str, kinds: dict[str, Kind]
+    options: argparse.Namespace, typed: str, name: str, kinds: dict[str, Kind]
 ) -> tuple[str, str]:
-    """The resource and the key that the words mean."""
-    found = names.find(word, kinds)
+    """The resource and the key that the arguments name."""
+    found = names.find(typed, kinds)
     if len(found) != 1:
-        raise Trouble(f"{word!r} names {len(found)} resources; choose one", USAGE)
+        raise Trouble(f"{typed!r} names {len(found)} resources; choose one", USAGE)
     [(resource, kind)] = found
     namespace = options.namespace or "default"
     return resource, name if "/" in name or not kind.namespaced else f"{namespace}/{name}"
 
 
-def _of_record(options: argparse.Namespace, word: str, name: str) -> int:
+def _of_record(options: argparse.Namespace, typed: str, name: str) -> int:
     """From a flight record."""
     from shmcache.recorder.changes import changes_of, kinds_of
     from shmcache.recorder.history import clock
 
     record = past.record_of(options)
-    resource, key = _named(options, word, name, kinds_of(record))
+    resource, key = _named(options, typed, name, kinds_of(record))
     shown = there = False
     for change in changes_of(record, resource, key):
         when = clock(change.time_ns)
@@ -103,12 +103,12 @@ def _of_record(options: argparse.Namespace, word: str, name: str) -> int:
     return DONE if shown or there else MISSING
 
 
-def _object(words: list[str]) -> tuple[str, str]:
-    if len(words) == 1 and "/" in words[0]:
-        return past.split(words[0])
-    if len(words) != 2:
+def _object(given: list[str]) -> tuple[str, str]:
+    if len(given) == 1 and "/" in given[0]:
+        return past.split(given[0])
+    if len(given) != 2:
         raise Trouble("blame needs one object: RESOURCE NAMESPACE/NAME, or RESOURCE/NAME", USAGE)
-    return words[0], words[1]
+    return given[0], given[1]
 
 
 def _changes(root: Root, number: int, key: str, known: list[Instant]) -> Iterator[str]:

@@ -3,8 +3,8 @@
     source <(shmcache completion bash)
     shmcache completion fish | source
 
-The scripts ask this module for words (`--words`), so that all shells, and kubectl for its plugin,
-offer the same.
+The scripts ask this module for candidates (`--line`), so that all shells, and kubectl for its
+plugin, offer the same.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ HELP = "Prints a completion script for a shell; use it with: source <(shmcache c
 _BASH = """\
 _shmcache() {
     local found
-    found=$(shmcache completion --words "${COMP_WORDS[@]:1:$COMP_CWORD}" 2> /dev/null)
+    found=$(shmcache completion --line "${COMP_WORDS[@]:1:$COMP_CWORD}" 2> /dev/null)
     COMPREPLY=($(compgen -W "$found" -- "${COMP_WORDS[COMP_CWORD]}"))
 }
 complete -o default -F _shmcache shmcache
 """
 _FISH = """\
-function __shmcache_words
+function __shmcache_offers
     set -l before (commandline --tokenize --cut-at-cursor --current-process)
     set -l last (commandline --current-token)
-    shmcache completion --words $before[2..-1] $last 2> /dev/null | string split " "
+    shmcache completion --line $before[2..-1] $last 2> /dev/null | string split " "
 end
-complete --command shmcache --no-files --arguments "(__shmcache_words)"
-complete --command shmcache --force-files --condition "test -z (__shmcache_words | string collect)"
+complete --command shmcache --no-files --arguments "(__shmcache_offers)"
+complete --command shmcache --force-files --condition "test -z (__shmcache_offers | string collect)"
 """
 _SCRIPTS = {
     "bash": _BASH,
@@ -40,7 +40,7 @@ _SCRIPTS = {
     "zsh": "autoload -U +X bashcompinit && bashcompinit\n" + _BASH,
 }
 _OF_CACHE = frozenset(("get", "watch", "diff", "blame", "verify"))
-"""Commands whose words are resources."""
+"""Commands whose arguments are resources."""
 _NO_FILES = 4
 """kubectl's directive for completions that are not names of files."""
 
@@ -57,27 +57,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="bash",
         help="bash (the default), fish or zsh",
     )
-    parser.add_argument("--words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.add_argument("--line", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int:
     """The whole command; its exit status."""
-    if options.words is None:
+    if options.line is None:
         sys.stdout.write(_SCRIPTS[options.shell])
     else:
-        print(" ".join(words(options.words)))
+        print(" ".join(candidates(options.line)))
     return 0
 
 
 def kubectl() -> int:
     """`kubectl_complete-shmcache`: kubectl runs it to complete `kubectl shmcache ...`."""
     typed = sys.argv[1:]
-    print("\n".join([*words(typed), f":{_NO_FILES}"]))
+    print("\n".join([*candidates(typed), f":{_NO_FILES}"]))
     return 0
 
 
-def words(typed: list[str]) -> list[str]:
-    """All words that may come in the place of the last one, which may be empty or unfinished."""
+def candidates(typed: list[str]) -> list[str]:
+    """All arguments that may replace the last one, which may be empty or unfinished."""
     from shmcache.__main__ import COMMANDS
 
     before, last = typed[:-1], typed[-1] if typed else ""
@@ -94,7 +94,7 @@ def words(typed: list[str]) -> list[str]:
 
 
 def _arguments(command: str, before: list[str]) -> list[str]:
-    """Words of a command that are not options."""
+    """Arguments of a command that are not options."""
     if command == "completion":
         return sorted(_SCRIPTS)
     return _resources(before) if command in _OF_CACHE else []

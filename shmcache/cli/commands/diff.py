@@ -76,10 +76,10 @@ def _show(cache: Cache, at: Any, options: argparse.Namespace) -> int:
 
 def _resources(cache: Cache, text: str) -> list[str]:
     kinds = resolving.kinds(cache)
-    words = [word for word in text.split(",") if word]
-    if not words:
+    typed = [each for each in text.split(",") if each]
+    if not typed:
         return list(cache.resources)
-    return [name for word in words for name, _ in names.find(word, kinds)]
+    return [name for each in typed for name, _ in names.find(each, kinds)]
 
 
 def _lines(then: Any, now: Any, options: argparse.Namespace) -> Iterator[str]:

@@ -13,7 +13,7 @@ from shmcache.cli.commands import run as reflector
 from shmcache.cli.commands import serve as server
 from shmcache.cli.output.finding import USAGE, WRONG
 
-HELP = "Keeps a cache and serves it: caches of other machines follow it in place of the API server."
+HELP = "Keeps a cache and serves it: caches of other machines follow it instead of the API server."
 EPILOG = """\
 A reflector and its servers are children of one process, which starts them again when they end. They
 share a cache on this machine. Clients follow with `shmcache run --server`, which takes several

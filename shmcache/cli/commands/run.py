@@ -228,7 +228,7 @@ def _add_recorder(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_etcd(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("etcd, in place of an API server")
+    group = parser.add_argument_group("etcd, instead of an API server")
     group.add_argument("--etcd", metavar="URL,URL", help="endpoints of an etcd cluster")
     group.add_argument("--etcd-ca", metavar="FILE", help="certificate authorities of etcd")
     group.add_argument("--etcd-cert", metavar="FILE", help="client certificate for etcd")

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     """The whole command; its exit status."""
     with finding.open_cache(options.cache) as cache:
         kinds = resolving.kinds(cache)
-        wanted = [name for word in options.resources for name, _ in names.find(word, kinds)]
+        wanted = [name for typed in options.resources for name, _ in names.find(typed, kinds)]
         found = {
             name: _reports(cache, name, min(options.timeout, TIMEOUT))
             for name in dict.fromkeys(wanted or cache.resources)

@@ -1,4 +1,4 @@
-"""etcd in the place of the demo's API server: a real one, from a package, with generated pods."""
+"""etcd instead of the demo's API server: a real one, from a package, with generated pods."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class DemoChild:
         for line in self.process.stdout or ():
             events, private, laps, *buckets = line.split()
             lags = Lags()
-            lags.merge({int(at): int(n) for at, _, n in (word.partition(":") for word in buckets)})
+            lags.merge({int(at): int(n) for at, _, n in (each.partition(":") for each in buckets)})
             self.events, self.private, self.laps = int(events), int(private), int(laps)
             self.lags = lags
             self.reports += 1

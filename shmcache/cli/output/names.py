@@ -1,4 +1,4 @@
-"""The resources that the words of a command mean, and how a command names their objects."""
+"""The resources that the arguments of a command mean, and how a command names their objects."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ MANY = 12
 """More resources than this are counted, not listed, in an error."""
 
 
-def find(word: str, kinds: Mapping[str, Kind]) -> list[tuple[str, Kind]]:
-    """The resources of the cache that a word means: one, or those of a category. Trouble.
+def find(typed: str, kinds: Mapping[str, Kind]) -> list[tuple[str, Kind]]:
+    """The resources of the cache that a typed name means: one, or those of a category. Trouble.
 
     `kinds`: the resources of the cache by their names there.
     """
     try:
-        return [(name, kinds[name]) for name in naming.resolve(word, kinds)]
+        return [(name, kinds[name]) for name in naming.resolve(typed, kinds)]
     except naming.AmbiguousName as error:
         names = " and ".join(error.names)
-        raise Trouble(f"{word!r} is ambiguous: {names} match; add the group", USAGE) from None
+        raise Trouble(f"{typed!r} is ambiguous: {names} match; add the group", USAGE) from None
     except naming.UnknownName as error:
-        raise Trouble(_unknown(word, error), MISSING) from None
+        raise Trouble(_unknown(typed, error), MISSING) from None
 
 
-def _unknown(word: str, error: naming.UnknownName) -> str:
+def _unknown(typed: str, error: naming.UnknownName) -> str:
     """The sentence for a resource that the cache does not have."""
     if error.near:
-        return f"the cache has no resource {word!r}; did you mean {' or '.join(error.near)}?"
+        return f"the cache has no resource {typed!r}; did you mean {' or '.join(error.near)}?"
     there = ", ".join(error.names)
     if len(error.names) > MANY:
         there = f"{', '.join(error.names[:MANY])} and {len(error.names) - MANY} more"
     if error.builtin is None:
-        return f"the cache has no resource {word!r}; it has {there or 'no resources'}"
+        return f"the cache has no resource {typed!r}; it has {there or 'no resources'}"
     return (
         f"the cache has no {error.builtin.key}, only {there or 'no resources'}; add it to the "
         "resources of its `shmcache run`"

@@ -1,4 +1,4 @@
-"""Past states on the command line: `--at`, and the changes of an object in words."""
+"""Past states on the command line: `--at`, and the changes of an object as text."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def opened(cache: Cache, at: Moment | None) -> Any:
 
 
 def add_recorder(parser: argparse.ArgumentParser) -> None:
-    """The option for a flight record in place of a cache."""
+    """The option for a flight record instead of a cache."""
     parser.add_argument(
         "--recorder",
         metavar="DIR",
@@ -97,7 +97,7 @@ def add_recorder(parser: argparse.ArgumentParser) -> None:
 def record_of(options: argparse.Namespace) -> FlightRecord:
     """The flight record of --recorder. Trouble if the directory has none."""
     if options.cache:
-        raise Trouble("--recorder takes the place of --cache", USAGE)
+        raise Trouble("--recorder replaces --cache", USAGE)
     return opened_record(options.recorder)
 
 

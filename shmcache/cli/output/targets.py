@@ -27,7 +27,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     """Which objects, of which cache."""
     parser.usage = f"{parser.prog} RESOURCE[,RESOURCE] [NAME ...] | RESOURCE/NAME ... [OPTIONS]"
     parser.add_argument(
-        "words", nargs="+", metavar="RESOURCE", help="pods, po, deployments.apps or pod/web-0"
+        "resources", nargs="+", metavar="RESOURCE", help="pods, po, deployments.apps or pod/web-0"
     )
     parser.add_argument("-n", "--namespace", metavar="NAME", help="namespace (default: default)")
     parser.add_argument(
@@ -68,27 +68,27 @@ def form_of(options: argparse.Namespace) -> forms.OutputForm | None:
 
 
 class Targets:
-    """The resources and names that the words of a command mean."""
+    """The resources and names that the arguments of a command mean."""
 
     def __init__(self, cache: Cache, options: argparse.Namespace) -> None:
         self.named: list[tuple[str, Kind, str]] = []
         """Resource, kind and name of each object that is named."""
         self.types: list[tuple[str, Kind]] = []
-        words: list[str] = options.words
+        given: list[str] = options.resources
         self._kinds = resolving.kinds(cache)
-        if any("/" in word for word in words):
-            for word in words:
-                kind, slash, name = word.partition("/")
+        if any("/" in argument for argument in given):
+            for argument in given:
+                kind, slash, name = argument.partition("/")
                 if not (kind and slash and name):
                     raise Trouble(
-                        f"{word!r} must be RESOURCE/NAME, as the other arguments are", USAGE
+                        f"{argument!r} must be RESOURCE/NAME, as the other arguments are", USAGE
                     )
                 self.named += [(*found, name) for found in names.find(kind, self._kinds)]
         else:
-            self.types = self._types(words[0])
-            if words[1:] and len(self.types) == 1:
-                self.named = [(*self.types[0], name) for name in words[1:]]
-            elif words[1:]:
+            self.types = self._types(given[0])
+            if given[1:] and len(self.types) == 1:
+                self.named = [(*self.types[0], name) for name in given[1:]]
+            elif given[1:]:
                 raise Trouble(
                     "names need exactly one resource; use RESOURCE/NAME for several", USAGE
                 )
@@ -98,10 +98,10 @@ class Targets:
 
     def _types(self, text: str) -> list[tuple[str, Kind]]:
         """Each resource of a list once, in the order of the list."""
-        words = [word for word in text.split(",") if word]
-        if not words:
+        typed = [each for each in text.split(",") if each]
+        if not typed:
             raise Trouble(f"{text!r} names no resource; try pods or deployments.apps", USAGE)
-        found = [pair for word in words for pair in names.find(word, self._kinds)]
+        found = [pair for each in typed for pair in names.find(each, self._kinds)]
         return [pair for number, pair in enumerate(found) if pair not in found[:number]]
 
     @property

@@ -33,17 +33,17 @@ _LINE = re.compile(f"[{_SEPARATORS}](?=[^{_SEPARATORS}'])|[{_SEPARATORS}](?='')"
 _BLANKS = frozenset(" \t\0" + BREAKS)
 _UNPRINTABLE = re.compile("[^\n\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd]")
 _USUAL = re.compile(r"[A-Za-z/][-A-Za-z0-9_./]*")
-"""Strings that are plain, unless they are words of YAML; nothing in them can be folded."""
+"""Strings that are plain, unless they are keywords of YAML; nothing in them can be folded."""
 _FIRST = frozenset("#,[]{}&*!|>'\"%@`")
 _ESCAPES = {
     0: "0", 7: "a", 8: "b", 9: "t", 10: "n", 11: "v", 12: "f", 13: "r", 27: "e", 34: '"', 92: "\\",
     0x85: "N", 0xA0: "_", 0x2028: "L", 0x2029: "P",
 }  # fmt: skip
-_WORDS = frozenset(
-    word
+_KEYWORDS = frozenset(
+    form
     for each in ("y", "yes", "true", "on", "n", "no", "false", "off", "null", ".nan", ".inf",
                  "+.inf", "-.inf")
-    for word in (each, each.capitalize(), each.upper(), each.replace("inf", "Inf"))
+    for form in (each, each.capitalize(), each.upper(), each.replace("inf", "Inf"))
 ) | {"", "~", ".NaN"}  # fmt: skip
 _INTEGER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|0[oO]?[0-7]+|0[bB][01]+|[1-9][0-9]*|0)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -167,7 +167,7 @@ def scalar(value: Any, column: int, indent: int, *, folds: bool = True) -> str: 
     """A scalar that begins at this column; further lines have this indent."""
     if not isinstance(value, str):
         return gotext.real(value) if isinstance(value, float) else json.dumps(value)
-    if _USUAL.fullmatch(value) and value not in _WORDS:
+    if _USUAL.fullmatch(value) and value not in _KEYWORDS:
         return value
     special = _UNPRINTABLE.search(value) is not None
     fold = f"\n{' ' * indent}" if folds else ""
@@ -191,7 +191,7 @@ def _indented(value: str, indent: int) -> str:
 
 def is_ambiguous(value: str) -> bool:
     """Whether a parser could take the bare string for another type (YAML2)."""
-    if value in _WORDS:
+    if value in _KEYWORDS:
         return True
     if value[0] == ".":
         return _FLOAT.fullmatch(value) is not None
@@ -253,9 +253,9 @@ def _block(value: str, indent: int) -> str:
 
 
 def _folded(value: str, column: int, fold: str, *, inner: bool) -> str:
-    """The text with line breaks in place of single spaces after column 80 (YAML4).
+    """The text with line breaks instead of single spaces after column 80 (YAML4).
 
-    `inner`: not in place of the first or the last character, as within quotes.
+    `inner`: not instead of the first or the last character, as within quotes.
     """
     if not fold or column + len(value) <= WIDTH or " " not in value:
         return value

@@ -82,8 +82,8 @@ CACHE = (
         ":PORT or unix:PATH"),
     Key("ui", kinds.address, "address", "none", "serve the page of `shmcache ui` on HOST:PORT, "
         ":PORT or unix:PATH, in a process of its own; `--ui` means 127.0.0.1:8002"),
-    Key("etcd", kinds.text, "string", "none", "endpoints of an etcd cluster, with commas; it takes "
-        "the place of the API server, and each resource needs `keys`"),
+    Key("etcd", kinds.text, "string", "none", "endpoints of an etcd cluster, with commas; it "
+        "replaces the API server, and each resource needs `keys`"),
     Key("etcd_ca", kinds.text, "string", "the system's", "file of the certificates that etcd's are "
         "checked with"),
     Key("etcd_cert", kinds.text, "string", "none", "client certificate for etcd; the file is read "
@@ -176,7 +176,7 @@ MEANT = {
     "indexes": "indices",
     "index": "indices",
 }
-"""Words that people use for a key: the flag's, kubectl's, other tools'."""
+"""Names that people use for a key: the flag's, kubectl's, other tools'."""
 
 
 def read(

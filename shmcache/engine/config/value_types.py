@@ -36,7 +36,7 @@ def texts(value: object) -> tuple[str, ...]:
 
 
 def flag(value: object) -> bool:
-    """A boolean, or a word for it."""
+    """A boolean, or a name of one."""
     if isinstance(value, bool):
         return value
     found = _FLAGS.get(value.strip().lower()) if isinstance(value, str) else None

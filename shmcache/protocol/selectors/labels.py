@@ -19,11 +19,11 @@ OPERATORS = (*BINARY, EXISTS, NOT_EXISTS)
 
 NAME_MAX, PREFIX_MAX, VALUE_MAX = 63, 253, 63
 
-_END, _WORD = "end", "word"
+_END, _IDENTIFIER = "end", "identifier"
 _SPACE = frozenset(" \t\r\n")
 _SPECIAL = frozenset("=!(),><")
 _ENDS = _SPACE | _SPECIAL | {"\0"}
-"""Characters that end a word."""
+"""Characters that end an identifier."""
 _TOKENS = frozenset((")", ",", "!", "==", "=", ">", "in", "<", "!=", "notin", "("))
 _AFTER_KEY = {">": GREATER, "<": LESS, **{text: text for text in BINARY[:5]}}
 
@@ -132,7 +132,7 @@ def _shaped(text: str, inner: frozenset[str], ends: frozenset[str]) -> bool:
 
 
 def subdomain_errors(text: str) -> list[str]:
-    """The faults of a DNS subdomain (RFC 1123), in the API server's words."""
+    """The faults of a DNS subdomain (RFC 1123), in the API server's wording."""
     errors = []
     if len(text.encode()) > PREFIX_MAX:
         errors.append(f"must be no more than {PREFIX_MAX} bytes")
@@ -142,7 +142,7 @@ def subdomain_errors(text: str) -> list[str]:
 
 
 def label_key_errors(key: str) -> list[str]:
-    """The fault of a label's key, in the API server's words; empty if nothing is."""
+    """The fault of a label's key, in the API server's wording; empty if nothing is."""
     errors: list[str] = []
     parts = key.split("/")
     if len(parts) > 2:
@@ -162,7 +162,7 @@ def label_key_errors(key: str) -> list[str]:
 
 
 def label_value_errors(value: str) -> list[str]:
-    """The fault of a label's value, in the API server's words; empty if nothing is."""
+    """The fault of a label's value, in the API server's wording; empty if nothing is."""
     errors = []
     if len(value.encode()) > VALUE_MAX:
         errors.append(f"must be no more than {VALUE_MAX} bytes")
@@ -223,8 +223,8 @@ def _scan(text: str) -> list[tuple[str, str]]:
             continue
         while at < size and text[at] not in _ENDS:
             at += 1
-        word = text[begin:at]
-        found.append((word if word in _TOKENS else _WORD, word))
+        token = text[begin:at]
+        found.append((token if token in _TOKENS else _IDENTIFIER, token))
         at += at < size and text[at] == "\0"
 
 
@@ -236,9 +236,9 @@ class _Parser:
         self._at = 0
 
     def _look(self) -> tuple[str, str]:
-        """The kind that comes next, where a value may stand: in and notin are words there."""
+        """The kind that comes next, where a value may stand: in and notin are identifiers there."""
         kind, text = self._tokens[self._at]
-        return (_WORD if kind in {IN, NOT_IN} else kind), text
+        return (_IDENTIFIER if kind in {IN, NOT_IN} else kind), text
 
     def _take(self) -> tuple[str, str]:
         found = self._look()
@@ -249,7 +249,7 @@ class _Parser:
         kind, text = self._look()
         if kind == _END:
             return
-        if kind not in {_WORD, "!"}:
+        if kind not in {_IDENTIFIER, "!"}:
             raise _unexpected(text, "!, identifier, or 'end of string'")
         while True:
             try:
@@ -262,7 +262,7 @@ class _Parser:
             if kind != ",":
                 raise _unexpected(text, "',' or 'end of string'")
             kind, text = self._look()
-            if kind not in {_WORD, "!"}:
+            if kind not in {_IDENTIFIER, "!"}:
                 raise _unexpected(text, "identifier after ','")
 
     def _requirement(self) -> Requirement:
@@ -270,7 +270,7 @@ class _Parser:
         absent = kind == "!"
         if absent:
             kind, key = self._take()
-        if kind != _WORD:
+        if kind != _IDENTIFIER:
             raise _unexpected(key, "identifier")
         for problem in _invalid("<nil>", key, label_key_errors(key)):
             raise InvalidSelector(problem)
@@ -293,7 +293,7 @@ class _Parser:
         if self._look()[0] in {_END, ","}:
             return {""}
         kind, text = self._take()
-        if kind != _WORD:
+        if kind != _IDENTIFIER:
             raise _unexpected(text, "identifier")
         return {text}
 
@@ -304,7 +304,7 @@ class _Parser:
         kind, text = self._look()
         if kind == ")":
             values = {""}
-        elif kind in {_WORD, ","}:
+        elif kind in {_IDENTIFIER, ","}:
             values = self._list()
         else:
             raise _unexpected(text, "',', ')' or identifier")
@@ -316,7 +316,7 @@ class _Parser:
         while True:
             kind, text = self._take()
             following, next_text = self._look() if kind != _END else (_END, "")
-            if kind == _WORD:
+            if kind == _IDENTIFIER:
                 values.add(text)
                 if following not in {",", ")"}:
                     raise _unexpected(next_text, "',' or ')'")

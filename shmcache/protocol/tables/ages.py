@@ -1,4 +1,4 @@
-"""Ages and durations as kubectl words them: at most two units, as short as people read them."""
+"""Ages and durations as kubectl prints them: at most two units, as short as people read them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _parsed: dict[str, float] = {}  # texts of times that come again and again
 
 
 def human(seconds: float) -> str:
-    """A duration in words."""
+    """The text of a duration."""
     left = int(seconds)
     if left < 0:
         return INVALID if left < -1 else "0s"

@@ -151,7 +151,7 @@ def labels_at(path: str) -> Cell:
 
 
 def selector(path: str, nothing: str = NONE) -> Cell:
-    """The label selector at a path in words, its terms in the order of their keys."""
+    """The label selector at a path as text, its terms in the order of their keys."""
 
     def cell(obj: Object) -> str:
         found = at(obj, path) or {}

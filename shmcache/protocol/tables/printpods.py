@@ -1,6 +1,6 @@
-"""How `kubectl get pods` words the state of a pod: what the API server works out for its tables.
+"""How `kubectl get pods` describes the state of a pod: what the API server has in its tables.
 
-One pass over the statuses of init containers, sidecars and containers; the last word is that of the
+One pass over the statuses of init containers, sidecars and containers; what is shown is that of the
 container named first. Objects are dicts or Views.
 """
 

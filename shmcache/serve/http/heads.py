@@ -55,7 +55,7 @@ class Fields:
         self.chunked = _chunked(found)
         if self.chunked and "content-length" in found:
             raise BadRequest(400, "Content-Length together with Transfer-Encoding")
-        options = {word.strip() for word in found.get("connection", "").lower().split(",")}
+        options = {option.strip() for option in found.get("connection", "").lower().split(",")}
         self.close = "close" in options
         self.continues = found.get("expect", "").lower() == "100-continue"
         if "expect" in found and not self.continues:

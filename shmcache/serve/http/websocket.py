@@ -39,13 +39,13 @@ class Refused(Exception):
 
 def offered(headers: Mapping[str, str]) -> list[str]:
     """The protocols that a request would change to; none unless its connection is to be changed."""
-    protocols = words(headers.get("upgrade", ""))
-    return protocols if protocols and "upgrade" in words(headers.get("connection", "")) else []
+    protocols = members(headers.get("upgrade", ""))
+    return protocols if protocols and "upgrade" in members(headers.get("connection", "")) else []
 
 
-def words(value: str) -> list[str]:
+def members(value: str) -> list[str]:
     """The members of a header's list, in lower case."""
-    return [word.strip() for word in value.lower().split(",")] if value else []
+    return [member.strip() for member in value.lower().split(",")] if value else []
 
 
 def wanted(headers: Mapping[str, str]) -> bool:
@@ -59,8 +59,8 @@ def token(headers: Mapping[str, str]) -> str:
     As in the real server: one token, in base64url without padding, of UTF-8 text, and another
     protocol with it that the answer can name. Anything else does not count as a token.
     """
-    offers = [word.strip() for word in headers.get("sec-websocket-protocol", "").split(",")]
-    texts = [word.removeprefix(BEARER) for word in offers if word.startswith(BEARER)]
+    offers = [member.strip() for member in headers.get("sec-websocket-protocol", "").split(",")]
+    texts = [member.removeprefix(BEARER) for member in offers if member.startswith(BEARER)]
     if len(texts) != 1 or len(offers) < 2:
         return ""
     try:
@@ -85,9 +85,9 @@ def accept(headers: Mapping[str, str]) -> bytes:
     key = headers.get("sec-websocket-key", "")
     if not key or headers.get("sec-websocket-version") != "13":
         raise Refused(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    named = [word.strip() for word in headers.get("sec-websocket-protocol", "").split(",")]
-    chosen = [word for word in named if word and not word.startswith(BEARER)]
-    tokens = [word for word in named if word.startswith(BEARER)]
+    named = [member.strip() for member in headers.get("sec-websocket-protocol", "").split(",")]
+    chosen = [member for member in named if member and not member.startswith(BEARER)]
+    tokens = [member for member in named if member.startswith(BEARER)]
     if len(tokens) > 1 or (tokens and not chosen):
         raise failures.unauthorized()
     if len(chosen) > 1:

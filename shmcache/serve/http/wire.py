@@ -191,7 +191,7 @@ class Wire:
     def _write_some(self, out: collections.deque[Any]) -> int:
         if len(out) == 1 or self._secure:
             return self.sock.send(out[0])
-        return self.sock.sendmsg([out[place] for place in range(min(len(out), GATHER))])
+        return self.sock.sendmsg([out[number] for number in range(min(len(out), GATHER))])
 
     def _drop(self, out: collections.deque[Any], sent: int) -> None:
         drop = self.server.holding.drop

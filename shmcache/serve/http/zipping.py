@@ -19,8 +19,8 @@ _LAST_BLOCK = b"\x03\0"
 
 def wanted(headers: Mapping[str, str]) -> bool:
     """Whether the client accepts gzip. As in the API server, a weighted name does not match."""
-    words = headers.get("accept-encoding", "").split(",")
-    return any(word.strip() == "gzip" for word in words)
+    codings = headers.get("accept-encoding", "").split(",")
+    return any(coding.strip() == "gzip" for coding in codings)
 
 
 class _Zipper:

@@ -142,10 +142,10 @@ def _onward(pairs: Pairs, *, lengths: bool = False) -> Pairs:
 def _nominated(pairs: Pairs) -> set[str]:
     """The names in Connection headers."""
     return {
-        word
+        member
         for name, value in pairs
         if name.lower() == "connection"
-        for word in websocket.words(value)
+        for member in websocket.members(value)
     }
 
 

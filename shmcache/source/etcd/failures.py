@@ -1,4 +1,4 @@
-"""Failures of etcd, in the words by which the reflector decides.
+"""Failures of etcd, in the terms by which the reflector decides.
 
 gRPC has one code for many causes; etcd's own text, which clients of every language match, tells
 them apart. Compaction becomes 410, so that the reflector lists again by difference.
@@ -34,7 +34,7 @@ _HTTP = {
     _CODE.INTERNAL: 500,
     _CODE.UNKNOWN: 500,
 }
-_WORDS = (
+_TEXTS = (
     (COMPACTED, 410, "Expired"),
     (FUTURE, 504, "Timeout"),
     ("authentication failed", 401, "Unauthorized"),
@@ -53,9 +53,9 @@ def failure_of(error: grpc.RpcError, what: str) -> SourceFailed:
 
 
 def failed(text: str, what: str, code: grpc.StatusCode = _CODE.UNKNOWN) -> SourceFailed:
-    """The same from etcd's words, which also cancel a watch without an error of gRPC."""
+    """The same from etcd's text, which also cancel a watch without an error of gRPC."""
     message = f"{what}: {text}"
-    for part, answer, reason in _WORDS:
+    for part, answer, reason in _TEXTS:
         if part in text:
             causes = (("ResourceVersionTooLarge", text),) if part is FUTURE else ()
             return _status(answer, reason, message, *causes)

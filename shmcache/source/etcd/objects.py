@@ -18,7 +18,7 @@ Matches = Callable[[str, bytes], bool]
 
 
 class Ranges:
-    """Reads the answers to ranges over one prefix, in the place of a class of protobuf."""
+    """Reads the answers to ranges over one prefix, instead of a class of protobuf."""
 
     def __init__(self, prefix: tuple[bytes, str | None]) -> None:
         self._reader = EtcdAnswers([prefix])

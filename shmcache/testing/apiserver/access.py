@@ -29,7 +29,7 @@ class Authorizer:
         self._denied.add((user, verb, resource))
 
     def allow(self, user: str = ANY, verb: str = ANY, resource: str = ANY) -> None:
-        """Takes a denial of the same words back."""
+        """Takes a denial of the same rule back."""
         self._denied.discard((user, verb, resource))
 
     def user(self, headers: Mapping[str, str]) -> str:

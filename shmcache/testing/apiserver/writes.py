@@ -240,7 +240,7 @@ class Writes:
             spec = obj["spec"]
             obj["status"] = {
                 "conditions": [
-                    {"type": word, "status": "True"} for word in ("NamesAccepted", "Established")
+                    {"type": name, "status": "True"} for name in ("NamesAccepted", "Established")
                 ],
                 "acceptedNames": spec["names"],
                 "storedVersions": [row["name"] for row in spec["versions"] if row.get("storage")],

@@ -146,7 +146,7 @@ static shmc_word another(unsigned number)
     return word;
 }
 
-/* `known` keeps its value, whatever blocks took the places of its own. */
+/* `known` keeps its value, whatever blocks got the offsets of its own. */
 static void check_known(shmc_word beside)
 {
     char text[2 * sizeof known];
@@ -242,7 +242,7 @@ static void test_unpublished_texts_are_forgotten(void)
     finish();
 }
 
-static void test_dead_blocks_are_not_known_by_their_place(void)
+static void test_dead_blocks_are_not_known_by_their_offset(void)
 {
     start();
     const uint32_t things = core_declare(&core, "things");
@@ -372,7 +372,7 @@ int main(void)
     test_a_text_is_known_again();
     test_undone_texts_are_forgotten();
     test_unpublished_texts_are_forgotten();
-    test_dead_blocks_are_not_known_by_their_place();
+    test_dead_blocks_are_not_known_by_their_offset();
     test_a_text_that_is_cut_ends_too_early();
     test_depth_ends_where_it_must();
     test_whatever_comes_is_read_or_refused();

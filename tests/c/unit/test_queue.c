@@ -85,7 +85,7 @@ static void test_tickets_are_hints(struct shmc_queue *a, struct shmc_queue *b)
 }
 
 /* LANE2: a ticket that a taker closed is skipped by its writer. */
-static void test_a_closed_place_holds_up_nobody(struct shmc_queue *a)
+static void test_a_closed_ticket_holds_up_nobody(struct shmc_queue *a)
 {
     struct shmc_queue_lane *lane = &a->header->lanes[0];
     struct shmc_taken taken;
@@ -300,7 +300,7 @@ static void expect_and_end(struct shmc_queue *queue, const char *key)
 }
 
 /* DUE6: an add and a delay are one hand-out; a delay of a held key counts from then on. */
-static void test_an_add_takes_the_place_of_a_delay(struct shmc_queue *a)
+static void test_an_add_replaces_a_delay(struct shmc_queue *a)
 {
     const uint64_t later = shmc_monotonic_ns() + 1002 * SECOND;
     struct shmc_taken taken;
@@ -993,13 +993,13 @@ int main(void)
     struct shmc_queue *a = pool_join(&pool), *b = pool_join(&pool);
     test_a_key_goes_round(a, b);
     test_tickets_are_hints(a, b);
-    test_a_closed_place_holds_up_nobody(a);
+    test_a_closed_ticket_holds_up_nobody(a);
     test_a_deadline_ends_a_holding(a, b);
     test_a_firing_that_its_worker_died_in_is_done_again(a);
     test_a_delay_is_over_when_its_key_is_handed_out(a, 0);
     test_a_delay_is_over_when_its_key_is_handed_out(a, 7);
     test_meeting_a_firing_delay_loses_no_key(a);
-    test_an_add_takes_the_place_of_a_delay(a);
+    test_an_add_replaces_a_delay(a);
     test_each_setting_changes_the_delay(a);
     test_a_hint_that_was_lost_is_found(a);
     test_nobody_sleeps_beside_a_key(a);

@@ -390,7 +390,7 @@ static size_t index_value_lengths[INDEX_VALUES];
 static char index_keys[INDEX_KEYS][16];
 
 /* Value v with key k is pool entry v * INDEX_KEYS + k, before sorting; this finds it after. */
-static size_t index_pool_place(size_t v, size_t k)
+static size_t index_pool_entry(size_t v, size_t k)
 {
     uint8_t bytes[LONGEST];
     size_t length = shmc_index_escape(index_values[v], index_value_lengths[v], bytes);
@@ -436,7 +436,7 @@ static void index_put(size_t k, uint64_t values, int64_t value)
         if (chosen)
             CHECK_EQUAL(SHMC_OK, core_bytes(&core, index_values[v], index_value_lengths[v],
                                             &words[count++]));
-        model.values[index_pool_place(v, k)] = chosen;
+        model.values[index_pool_entry(v, k)] = chosen;
     }
     CHECK_EQUAL(SHMC_OK, shmc_make_array(core.writer, words, count, &emitted));
     const struct shmc_change change = {
@@ -454,7 +454,7 @@ static void index_delete(size_t k)
 {
     (void)shmc_delete(core.writer, resource, index_keys[k], strlen(index_keys[k]), NULL, 0, 0);
     for (size_t v = 0; v < INDEX_VALUES; v++)
-        model.values[index_pool_place(v, k)] = 0;
+        model.values[index_pool_entry(v, k)] = 0;
 }
 
 static void test_index_kind_with_old_roots(void)

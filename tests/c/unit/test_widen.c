@@ -2,8 +2,8 @@
  * With any width that a ring had or gets, and any death or failure on the way, the last root shows
  * every delta of its window, an older one those that the writer has not lapped.
  *
- * Batches of any size at any place of rings of any width, some of which fail after their slots; a
- * plain array remembers the content of each delta.
+ * Batches of any size at any position of rings of any width, some of which fail after their slots;
+ * a plain array remembers the content of each delta.
  */
 #include "core_fixture.h"
 
@@ -160,15 +160,15 @@ static void publish(const struct shmc_pinned *at, uint64_t size)
 
 static void hold(const struct shmc_pinned *at)
 {
-    struct shmc_pinned *place = &old[dice(OLD)];
+    struct shmc_pinned *kept = &old[dice(OLD)];
 
     for (unsigned i = 0; i < OLD; i++) {
         if (old[i].generation != 0)
             check_window(&old[i], false);
     }
-    if (place->generation != 0)
-        shmc_unpin(reader, place);
-    *place = *at;
+    if (kept->generation != 0)
+        shmc_unpin(reader, kept);
+    *kept = *at;
 }
 
 static void step(uint64_t slots)

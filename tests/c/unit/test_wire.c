@@ -49,7 +49,7 @@ static void put_message(struct made *made)
     put(made, value, size);
 }
 
-/* Messages, cut into frames of DATA at any place, between other frames. */
+/* Messages, cut into frames of DATA at any byte, between other frames. */
 static uint64_t make_stream(struct made *made)
 {
     struct made data = {.length = 0};

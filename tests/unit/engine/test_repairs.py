@@ -35,7 +35,7 @@ def item(name: str, version: str, uid: str = "") -> Item:
 
 
 class Kept(NamedTuple):
-    """In the place of a Content: notes what it is to do."""
+    """Instead of a Content: notes what it is to do."""
 
     version: str
     done: list[tuple[list[str], list[str]]]

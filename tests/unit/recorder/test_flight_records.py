@@ -215,7 +215,7 @@ def test_replay_feeds_a_cache(
     ("words", "words_back"),
     [
         (("get", "pods", "--recorder", "/nowhere"), "the directory /nowhere does not exist"),
-        (("get", "pods", "--recorder", "{}", "--cache", "x"), "takes the place of --cache"),
+        (("get", "pods", "--recorder", "{}", "--cache", "x"), "replaces --cache"),
         (("get", "pods", "--recorder", "{}", "-w"), "--watch the future"),
         (("get", "pods", "--recorder", "{}", "--at", "Tuesday"), "must be a duration"),
         (("get", "pods", "--recorder", "{}", "--at", "-9h"), "begins at"),

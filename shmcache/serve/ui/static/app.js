@@ -40,10 +40,10 @@ function show() {
     else link.removeAttribute("aria-current");
   }
   document.title = `${view.title} · ${model.picture?.cache ?? "shmcache"}`;
-  if (model.picture) place();
+  if (model.picture) present();
 }
 
-function place() {
+function present() {
   if (view.node.parentNode !== get("main")) get("main").replaceChildren(view.node);
   view.draw();
 }
@@ -68,7 +68,7 @@ function pictured(picture) {
   const { writer } = picture;
   const dead = writer.beats ? "" : writer.closed ? "The reflector has ended" : writer.alive ? "The reflector does not respond" : "The reflector has died";
   notice(dead && `${dead}: these data do not change any more.`);
-  if (document.visibilityState === "visible") place();
+  if (document.visibilityState === "visible") present();
 }
 
 function changed(batch) {
@@ -113,11 +113,11 @@ const THEMES = [["", "◐", "automatic"], ["light", "☀", "light"], ["dark", "�
 
 function theme(step = 0) {
   const at = (Math.max(0, THEMES.findIndex(([name]) => name === (localStorage.getItem("theme") ?? ""))) + step) % THEMES.length;
-  const [name, sign, word] = THEMES[at];
+  const [name, sign, label] = THEMES[at];
   localStorage.setItem("theme", name);
   document.documentElement.dataset.theme = name;
   text(get("theme"), sign);
-  get("theme").setAttribute("aria-label", `Colour scheme: ${word}`);
+  get("theme").setAttribute("aria-label", `Colour scheme: ${label}`);
 }
 
 function move(step) {

@@ -6,7 +6,7 @@ import { age, count } from "./units.js";
 
 const MOST = 200;
 const PAST = [["0", "now on"], ["60", "1 minute ago"], ["300", "5 minutes ago"], ["1800", "30 minutes ago"], ["7200", "2 hours ago"]];
-const WORDS = { A: ["added", "good"], M: ["modified", ""], D: ["deleted", "bad"] };
+const KINDS = { A: ["added", "good"], M: ["modified", ""], D: ["deleted", "bad"] };
 
 export class Changes {
   constructor({ model, go, follow }) {
@@ -112,9 +112,9 @@ export class Changes {
   }
 
   row(time, [, kind, resource, key, version]) {
-    const [word, mood] = WORDS[kind] ?? [kind, ""];
+    const [label, mood] = KINDS[kind] ?? [kind, ""];
     const change = el("span");
-    pill(change, word, mood);
+    pill(change, label, mood);
     const open = () => this.go("objects", resource, key);
     const cells = [el("td", { class: "soft" }, time), el("td", {}, change), el("td", {}, resource), el("td", { class: "key" }, key), el("td", { class: "soft" }, version ?? "")];
     return el("tr", { tabindex: "0", onclick: open, onkeydown: (event) => event.key === "Enter" && open() }, ...cells);

@@ -39,9 +39,9 @@ class Browser {
     this.text = el("input", { id: "o-text", type: "search", value: text, placeholder: "part of a key", onchange: () => this.load() });
     this.labels = el("input", { id: "o-labels", type: "search", placeholder: "app=web", spellcheck: "false", onchange: () => this.load() });
     this.count = el("span", { class: "count", role: "status" });
-    this.place = el("div");
+    this.content = el("div");
     const field = (label, input) => el("label", { for: input.id }, label, input);
-    this.node = el("div", {}, el("h1", {}, "Objects"), el("div", { class: "bar" }, field("Resource", this.resource), field("Key", this.text), field("Labels", this.labels), this.count), this.place);
+    this.node = el("div", {}, el("h1", {}, "Objects"), el("div", { class: "bar" }, field("Resource", this.resource), field("Key", this.text), field("Labels", this.labels), this.count), this.content);
     if (model.picture) this.draw();
   }
 
@@ -59,9 +59,9 @@ class Browser {
     try {
       if (row?.path && !this.text.value) await this.list(row);
       else if (this.first || this.text.value || this.labels.value) await this.search();
-      else this.place.replaceChildren(el("p", { class: "empty" }, "Choose a resource, or search the keys of all of them."));
+      else this.content.replaceChildren(el("p", { class: "empty" }, "Choose a resource, or search the keys of all of them."));
     } catch (error) {
-      this.place.replaceChildren(el("p", { class: "empty", role: "alert" }, error.message));
+      this.content.replaceChildren(el("p", { class: "empty", role: "alert" }, error.message));
     }
   }
 
@@ -97,7 +97,7 @@ class Browser {
   table(columns, items, key, open) {
     const table = new Table("Objects", columns, { key, open });
     table.draw(items);
-    this.place.replaceChildren(items.length ? table.node : el("p", { class: "empty" }, "No object matches."));
+    this.content.replaceChildren(items.length ? table.node : el("p", { class: "empty" }, "No object matches."));
   }
 }
 
@@ -108,11 +108,11 @@ class Single {
     this.tabs = [["Object", () => this.now()], ["History", () => this.history()], ["JSON", () => this.text()]];
     this.buttons = this.tabs.map(([name], at) => el("button", { type: "button", role: "tab", onclick: () => this.choose(at) }, name));
     this.state = el("span", { class: "pill" }, "loading");
-    this.place = el("div", { role: "tabpanel" });
+    this.content = el("div", { role: "tabpanel" });
     this.node = el("div", {},
       el("p", {}, el("a", { href: `#/objects/${encodeURIComponent(resource)}` }, resource)),
       el("h1", {}, `${key} `, this.state),
-      el("div", { class: "tabs", role: "tablist" }, ...this.buttons), this.place);
+      el("div", { class: "tabs", role: "tablist" }, ...this.buttons), this.content);
     this.at = 0;
     this.opened = new Map([["", true], [".metadata", true], [".spec", true], [".status", true]]);
     this.load();
@@ -134,7 +134,7 @@ class Single {
       if (turn !== this.turn) return; // a newer answer is on its way
       this.found = found;
     } catch (error) {
-      this.place.replaceChildren(el("p", { class: "empty", role: "alert" }, error.message));
+      this.content.replaceChildren(el("p", { class: "empty", role: "alert" }, error.message));
       return;
     }
     const { object } = this.found;
@@ -145,7 +145,7 @@ class Single {
   choose(at) {
     this.at = at;
     this.buttons.forEach((button, number) => button.setAttribute("aria-selected", String(number === at)));
-    this.place.replaceChildren(this.found ? this.tabs[at][1]() : el("p", { class: "empty" }, "Loading…"));
+    this.content.replaceChildren(this.found ? this.tabs[at][1]() : el("p", { class: "empty" }, "Loading…"));
   }
 
   now() {
@@ -160,7 +160,7 @@ class Single {
   history() {
     const versions = this.found.versions;
     if (versions.length < 1) return el("p", { class: "empty" }, "This object did not change within the window of changes that the cache keeps.");
-    const place = el("div", { class: "scroll" });
+    const shown = el("div", { class: "scroll" });
     const base = el("select", { id: "o-base", onchange: () => choose(this.version) }, ...["the version before it", "the object now"].map((name, at) => el("option", { value: String(at) }, name)));
     base.value = this.base ?? "0";
     const list = el("ol", { class: "versions card" });
@@ -175,12 +175,12 @@ class Single {
       buttons.forEach((button, number) => button.setAttribute("aria-pressed", String(number === at)));
       [this.version, this.base] = [at, base.value];
       const sides = base.value === "1" ? [versions[at].object, this.found.object] : [versions[at - 1]?.object ?? null, versions[at].object];
-      place.replaceChildren(compared(...sides, base.value === "1" ? ["Then", "Now"] : ["Before", "After"]));
+      shown.replaceChildren(compared(...sides, base.value === "1" ? ["Then", "Now"] : ["Before", "After"]));
     };
     list.append(...buttons.map((button) => el("li", {}, button)).reverse());
     choose(versions.length - 1);
     const bar = el("div", { class: "bar" }, el("label", { for: base.id }, "Compared with", base));
-    return el("div", {}, bar, el("div", { class: "split" }, list, place));
+    return el("div", {}, bar, el("div", { class: "split" }, list, shown));
   }
 }
 

@@ -14,7 +14,8 @@ all members with one LIST, which is one state of the server.
     SPREAD4  A member takes a slot of another one only if that one's Lease expired by the observer's
         clock, or was released, in the state that its write is compared with.
         Expired at the moment before the LIST was sent: one that is renewed while the answer is on
-        its way goes on, and does not touch the table.
+        its way goes on, and does not touch the table. If one expires in that time, the next look
+        comes at once.
     SPREAD5  An owner without a Lease counts as living until it was missed for a whole duration.
     SPREAD6  Nobody but a member itself knows whether it is leaving: one that starts again under
         the same name removes itself from `leaving` in the table.
@@ -25,6 +26,7 @@ all members with one LIST, which is one state of the server.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator
+from math import inf
 from typing import Any, NamedTuple
 
 from shmcache.lease.election import Election, LeaseReply, LeaseRequest, ReplyKind, Verb
@@ -94,6 +96,8 @@ class Sharing:
         self._term = 0
         self._seen: dict[str, SeenLease] = {}
         self._missed: dict[str, float] = {}
+        self._next_end = inf
+        """When the next of the others that live may be gone, by the clock."""
         self._leaving = False
         self._next_look = 0.0
 
@@ -145,7 +149,7 @@ class Sharing:
         if self.draining:
             return SOON
         self._next_look = 0.0
-        return min(self._period, self._next_expiry())
+        return min(self._period, max(0.0, self._next_end - self._clock()) + 0.001)
 
     @property
     def _period(self) -> float:
@@ -244,26 +248,18 @@ class Sharing:
 
     def _living(self, table: SlotTable, asked: float) -> set[str]:
         """Members whose terms may have gone on when the LIST was sent (SPREAD4)."""
-        living = {
-            member
+        ends = {
+            member: seen.at + seen.seconds
             for member, seen in self._seen.items()
-            if not seen.released and asked < seen.at + seen.seconds
+            if not seen.released
         }
-        owners = set(table.owners) - {""}
-        missing = owners - set(self._seen) - {self.member}
-        now = self._clock()
+        missing = set(table.owners) - {""} - set(self._seen)
+        now, duration = self._clock(), self.election.settings.duration
         self._missed = {member: self._missed.get(member, now) for member in missing}
-        duration = self.election.settings.duration
-        living |= {
-            member for member, at in self._missed.items() if asked < at + duration
-        }  # SPREAD5
+        ends |= {member: at + duration for member, at in self._missed.items()}  # SPREAD5
+        living = {member for member, end in ends.items() if asked < end} - {self.member}
+        self._next_end = min((ends[member] for member in living), default=inf)
         return living | {self.member}
-
-    def _next_expiry(self) -> float:
-        """Seconds until a member's Lease expires, if nothing changes."""
-        now = self._clock()
-        lefts = [seen.at + seen.seconds - now for seen in self._seen.values()]
-        return min((left for left in lefts if left > 0), default=self._period) + 0.001
 
     def _forget_members(self) -> Generator[LeaseRequest, LeaseReply, None]:
         """Removes one Lease of a member that has been gone for long."""

@@ -189,7 +189,7 @@ SOAK ?= --watches 1000 --seconds 300
 chaos: build ## `shmcache run` under faults, kills and writes: 10 minutes; SEED=, CHAOS="--seconds 60"
 	$(RUN_CAMPAIGN)/chaos.py $(CHAOS)
 
-relays: build ## two tiers of relays under kills, stops and restarts; SEED=, RELAYS="--seconds 600"
+relays: build ## two tiers of relays under kills, stops and restarts; SEED=, RELAYS="--seconds 600 --simulated 200 --write-pause 0.04"
 	$(RUN_CAMPAIGN)/relays.py $(RELAYS)
 
 consistency: build ## consistent reads against a checker of histories; SEED=, CONSISTENCY="--operations 1000000"

@@ -1,8 +1,9 @@
 """Relays in two tiers under kills, stops and restarts: do leaves see each change, at what cost?
 
     API server ▸ 2 relays ▸ 2 relays ▸ leaves           each a process group of its own
+                                    ▸ simulated leaves  sockets of one process (roaming.py)
 
-    python tests/campaigns/relays.py --seconds 120 --leaves 4 --seed 7
+    python tests/campaigns/relays.py --seconds 120 --leaves 4 --simulated 200 --seed 7
 
 Relays are killed with all their children (SIGKILL), stopped for a while (SIGSTOP) and drained
 (SIGTERM), and started again on what they left; the API server resets its connections and ends its
@@ -13,7 +14,11 @@ each leaf's ring. In the end
     RELAYS2  each leaf, and each relay, has the objects of the server;
     RELAYS3  the API server had one full list, or watch-list, of each relay of the first tier, and
         no other one: nothing was compacted. Probes (limit=1) and proofs
-        (resourceVersionMatch=Exact, metadata only) are counted apart.
+        (resourceVersionMatch=Exact, metadata only) are counted apart;
+    RELAYS4  the simulated leaves saw the same, and none of them listed twice.
+
+It prints how long leaves whose relay was killed were without it, until the first change that was
+written after the kill; and the simulated ones, until the first event of their next watch.
 
 The last line is "passed"; anything else is a failure.
 """
@@ -21,8 +26,10 @@ The last line is "passed"; anything else is a failure.
 from __future__ import annotations
 
 import argparse
+import bisect
 import collections
 import contextlib
+import json
 import os
 import random
 import signal
@@ -54,10 +61,11 @@ class Group:
 
     def __init__(self, name: str, arguments: list[str], log: Path) -> None:
         self.name = name
+        self.url = ""
+        """Of a relay: where it serves."""
         self._arguments = arguments
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
-        self.kills = self.stops = self.drains = 0
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "shmcache", *self._arguments]
@@ -98,6 +106,8 @@ class Follower:
         self.cache = shmcache.attach(name, timeout=DEADLINE)
         self.seen: dict[str, list[str]] = collections.defaultdict(list)
         self.count = 0
+        self.arrived: dict[str, float] = {}
+        """The moment of each version."""
         self.registration = self.cache["pods"].add_handler(
             on_add=lambda new, initial: self._note(new),  # noqa: ARG005
             on_update=lambda old, new: self._note(new),  # noqa: ARG005
@@ -108,6 +118,7 @@ class Follower:
     def _note(self, obj: Any) -> None:
         metadata = obj["metadata"]
         self.seen[metadata["name"]].append(metadata["resourceVersion"])
+        self.arrived[metadata["resourceVersion"]] = time.monotonic()
         self.count += 1
 
     def _gone(self, obj: Any) -> None:
@@ -120,17 +131,68 @@ class Follower:
             for one in self.cache["pods"].list()
         }
 
+    def upstream(self) -> str | None:
+        return self.cache["pods"].status.upstream
+
     def close(self) -> None:
         self.cache.close()
+
+
+class Simulated:
+    """The process of the simulated leaves, if there are any."""
+
+    def __init__(self, world: World, leaves: int, seed: int) -> None:
+        self.leaves = leaves
+        self._process: subprocess.Popen[str] | None = None
+        if not leaves:
+            return
+        urls = [*(one.url for one in world.relays[2:]), *(one.url for one in world.relays[:2])]
+        ports = [url.rpartition(":")[2] for url in [*urls, world.server.url]]
+        script = str(Path(__file__).with_name("roaming.py"))
+        flags = ["--leaves", str(leaves), "--seed", str(seed)]
+        self._process = subprocess.Popen(
+            [sys.executable, script, *flags, *ports],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        )  # fmt: skip
+        assert self._hear() == "listed"
+
+    def _hear(self) -> str:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def check(self, theirs: dict[str, str]) -> None:
+        """RELAYS4."""
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({f"prod/{k}": v for k, v in theirs.items()}) + "\n")
+        self._process.stdin.flush()
+        found = json.loads(self._hear())
+        counts = found["counts"]
+        say(f"{self.leaves} simulated leaves: {counts}")
+        say(f"they were without a watch: {spread(found['broken'])}; where a relay was stopped: "
+            f"{spread(found['silent'])}")  # fmt: skip
+        assert not found["wrong"], found["wrong"][:5]
+        assert counts["lists"] == self.leaves
+        assert counts["expired"] == 0
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(DEADLINE)
 
 
 class Writes(threading.Thread):
     """Writes until it is ended; the versions of each object, in their order."""
 
-    def __init__(self, server: ApiServer, seed: int) -> None:
+    def __init__(self, server: ApiServer, seed: int, pause: float) -> None:
         super().__init__(name="writes", daemon=True)
         self.written: dict[str, list[str]] = collections.defaultdict(list)
+        self.moments: list[tuple[float, str]] = []
+        """Before each write, and its version."""
         self.count = 0
+        self._pause = pause
         self._server = server
         self._rng = random.Random(f"{seed} writes")
         self._end = threading.Event()
@@ -141,25 +203,27 @@ class Writes(threading.Thread):
         self.join(DEADLINE)
 
     def run(self) -> None:
-        while not self._end.wait(RATE):
+        while not self._end.wait(self._pause):
+            begun = time.monotonic()
             name = f"p-{self._rng.randrange(OBJECTS)}"
             if name not in self._there:
                 self._there.add(name)
-                self._note(self._server.create("pods", self._pod(name)))
+                self._note(begun, self._server.create("pods", self._pod(name)))
             elif self._rng.random() < 0.1:
                 self._there.discard(name)
                 self._server.delete("pods", name, "prod")
                 self.written[name].append("deleted")
                 self.count += 1
             else:
-                self._note(self._server.update("pods", self._pod(name)))
+                self._note(begun, self._server.update("pods", self._pod(name)))
 
     def _pod(self, name: str) -> Any:
         metadata = {"name": name, "namespace": "prod", "labels": {"n": str(self.count)}}
         return {"metadata": metadata, "spec": {"text": "x" * self._rng.randrange(400)}}
 
-    def _note(self, obj: Any) -> None:
+    def _note(self, begun: float, obj: Any) -> None:
         self.written[obj["metadata"]["name"]].append(obj["metadata"]["resourceVersion"])
+        self.moments.append((begun, obj["metadata"]["resourceVersion"]))
         self.count += 1
 
 
@@ -187,7 +251,9 @@ class World:
         arguments = ["relay", "pods", "--cache", cache, "--listen", f"127.0.0.1:{port}"]
         arguments += [word for url in servers for word in ("--server", url)]
         arguments += ["--drain-timeout", "2s"]
-        return Group(cache, arguments, folder / f"relay{at}.log")
+        group = Group(cache, arguments, folder / f"relay{at}.log")
+        group.url = f"http://127.0.0.1:{port}"
+        return group
 
     def _leaf(self, folder: Path, at: int, servers: list[str]) -> Group:
         cache = f"{self.name}-leaf{at}"
@@ -214,15 +280,20 @@ class World:
 class Weather:
     """Faults of relays and of the API server."""
 
-    def __init__(self, world: World, seed: int) -> None:
+    def __init__(self, world: World, followers: list[Follower], seed: int, pause: float) -> None:
+        """`pause`: seconds between two faults, at most."""
+        self.kills: list[tuple[float, Follower]] = []
+        """The moment of each kill of a relay, for each leaf that it served; no relay is stopped."""
         self._world = world
+        self._followers = followers
+        self._pause = pause
         self._rng = random.Random(f"{seed} weather")
         self._stopped: list[tuple[float, Group]] = []
         self.events: collections.Counter[str] = collections.Counter()
 
     def blow(self, until: float) -> None:
         while time.monotonic() < until:
-            time.sleep(self._rng.uniform(0.05, 0.6))
+            time.sleep(self._rng.uniform(0.05, self._pause))
             self._wake()
             kind = self._rng.choices(
                 ["kill", "stop", "drain", "reset", "end", "all"], [10, 3, 3, 2, 2, 0.5]
@@ -246,7 +317,11 @@ class Weather:
 
     def _kill(self) -> None:
         group = self._one()
+        calm = not self._stopped
         self._stopped = [one for one in self._stopped if one[1] is not group]
+        if calm:
+            served = [one for one in self._followers if one.upstream() == group.url]
+            self.kills += [(time.monotonic(), one) for one in served]
         group.end(signal.SIGKILL)
         group.start()
 
@@ -275,6 +350,25 @@ class Weather:
 
     def _end(self) -> None:
         self._world.server.end_watches()
+
+
+def spread(seconds: list[float]) -> str:
+    """Some numbers of a distribution."""
+    if not seconds:
+        return "never"
+    found = sorted(seconds)
+    p50, p99 = (found[int(len(found) * part)] for part in (0.5, 0.99))
+    return f"{len(found)} times, p50 {p50:.2f} s, p99 {p99:.2f} s, at most {found[-1]:.2f} s"
+
+
+def resumed(weather: Weather, writes: Writes) -> list[float]:
+    """Seconds from each kill until the leaf had the first change that was written after it."""
+    found = []
+    for moment, follower in weather.kills:
+        first = bisect.bisect_left(writes.moments, (moment, ""))
+        if first < len(writes.moments):
+            found.append(follower.arrived[writes.moments[first][1]] - moment)
+    return found
 
 
 def say(text: str) -> None:
@@ -335,11 +429,12 @@ def running(server: ApiServer, name: str, folder: Path, leaves: int) -> Iterator
         world.end()
 
 
-def run(seconds: float, leaves: int, seed: int, *, name: str, folder: Path) -> None:
+def run(options: argparse.Namespace, *, name: str, folder: Path) -> None:
     """One campaign; AssertionError where a rule is broken."""
+    seed = options.seed
     with (
         ApiServer(seed=seed, history=1_000_000) as server,
-        running(server, name, folder, leaves) as world,
+        running(server, name, folder, options.leaves) as world,
         contextlib.ExitStack() as stack,
     ):
         begun = asked(server)
@@ -347,12 +442,23 @@ def run(seconds: float, leaves: int, seed: int, *, name: str, folder: Path) -> N
         for follower in followers:
             stack.callback(follower.close)
             assert follower.registration.wait_synced(DEADLINE)
-        writes, weather = Writes(server, seed), Weather(world, seed)
+        simulated = Simulated(world, options.simulated, seed)
+        stack.callback(simulated.end)
+        writes = Writes(server, seed, options.write_pause)
+        weather = Weather(world, followers, seed, options.fault_pause)
         writes.start()
-        weather.blow(time.monotonic() + seconds)
+        weather.blow(time.monotonic() + options.seconds)
         writes.end()
-        check(server, world, followers, writes, begun)
         say(f"{writes.count} writes, {dict(weather.events)}, requests {dict(asked(server))}")
+        check(server, world, followers, writes, begun)
+        say(f"{options.leaves} leaves were without their relay: {spread(resumed(weather, writes))}")
+        simulated.check(contents_at(server))
+
+
+def contents_at(server: ApiServer) -> dict[str, str]:
+    return {
+        one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in server.list("pods")
+    }
 
 
 def check(
@@ -363,9 +469,7 @@ def check(
     begun: collections.Counter[str],
 ) -> None:
     """RELAYS1 to RELAYS3."""
-    theirs = {
-        one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in server.list("pods")
-    }
+    theirs = contents_at(server)
     for follower in followers:
         eventually(follower.name, lambda follower=follower: follower.contents() == theirs)
         eventually(
@@ -387,22 +491,23 @@ def contents_of(resource: Any) -> dict[str, str]:
     return {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in resource.list()}
 
 
-def main() -> int:
+def options_of(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--leaves", type=int, default=4)
+    parser.add_argument("--simulated", type=int, default=0, help="leaves that are sockets alone")
+    parser.add_argument("--write-pause", type=float, default=RATE)
+    parser.add_argument("--fault-pause", type=float, default=0.6, help="at most; 0.05 at least")
     seed = int(os.environ.get("SEED") or random.SystemRandom().getrandbits(32))
     parser.add_argument("--seed", type=int, default=seed)
-    options = parser.parse_args()
+    return parser.parse_args(words)
+
+
+def main() -> int:
+    options = options_of()
     say(f"SEED={options.seed}")
     with tempfile.TemporaryDirectory() as folder:
-        run(
-            options.seconds,
-            options.leaves,
-            options.seed,
-            name=f"relays-{os.getpid()}",
-            folder=Path(folder),
-        )
+        run(options, name=f"relays-{os.getpid()}", folder=Path(folder))
     say("passed")
     return 0
 

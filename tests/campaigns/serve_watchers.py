@@ -57,6 +57,8 @@ class Watcher:
     """Reads with long pauses, into a small buffer. After that it connects again: through
     such a buffer the kernel passes on some 40 KB a second, however eagerly it is read.
     """
+    silence: float | None = None
+    """TimeoutError when nothing comes for so many seconds."""
     state: State = field(default_factory=dict)
     version: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -91,7 +93,8 @@ class Watcher:
         try:
             writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
             try:
-                head = await reader.readuntil(b"\r\n\r\n")
+                async with asyncio.timeout(self.silence):
+                    head = await reader.readuntil(b"\r\n\r\n")
             except asyncio.IncompleteReadError as error:
                 raise Gone from error
             status = int(head.split(b" ", 2)[1])
@@ -146,7 +149,8 @@ class Watcher:
                 raise Gone
             if self.slow:
                 await asyncio.sleep(PAUSE * self.luck.random())
-            data = await reader.read(1024 if self.slow else RECEIVE)
+            async with asyncio.timeout(self.silence):
+                data = await reader.read(1024 if self.slow else RECEIVE)
             if not data:
                 raise Gone
             *lines, rest = (rest + chunks.feed(data)).split(b"\n")

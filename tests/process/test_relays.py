@@ -36,7 +36,8 @@ def until(fact: Callable[[], Any]) -> Any:
 
 @pytest.mark.slow
 def test_two_tiers_in_a_short_storm(name: str, tmp_path: Path) -> None:
-    relays.run(8.0, 2, SEED, name=name, folder=tmp_path)
+    words = ["--seconds", "8", "--leaves", "2", "--simulated", "20", "--write-pause", "0.01"]
+    relays.run(relays.options_of([*words, "--seed", str(SEED)]), name=name, folder=tmp_path)
 
 
 @contextlib.contextmanager

@@ -98,7 +98,8 @@ class CandidateKeeper:
         if reply.kind is ReplyKind.MISSING:
             reply = self._requests.ask(LeaseRequest(Verb.CREATE, self._new()))
         elif reply.kind is ReplyKind.DONE and reply.body is not None:
-            spec = reply.body.get("spec") or {}
+            spec = reply.body.get("spec")
+            spec = spec if isinstance(spec, dict) else {}
             if not _due(spec, time.time()):
                 return ""
             renewed = {**spec, "renewTime": later(time.time(), str(spec.get("renewTime")))}

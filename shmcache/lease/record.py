@@ -99,8 +99,9 @@ def _text(spec: dict[str, Any], name: str) -> str:
 
 
 def _number(spec: dict[str, Any], name: str) -> int:
+    """An int32, as the API has them; 0 for anything else."""
     found = spec.get(name)
-    return found if isinstance(found, int) else 0
+    return found if isinstance(found, int) and abs(found) < 1 << 31 else 0
 
 
 def empty_lease(name: str, namespace: str, labels: dict[str, str] | None = None) -> dict[str, Any]:

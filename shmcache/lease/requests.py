@@ -1,6 +1,10 @@
 """Requests about one object, over the HTTP client of the sources: what comes out is a LeaseReply.
 
 Nothing is tried again here, except with new credentials after a 401.
+
+    LEASEREPLY1  An answer that does not fit its request is a failure: a Lease has a name and a
+        resourceVersion, the items of a list are objects with names, and an object that was
+        written has the holder that was sent.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from shmcache.lease.election import LeaseReply, LeaseRequest, ReplyKind, Verb
+from shmcache.lease.record import LeaseRecord, version_of
 from shmcache.protocol.jsontext import decoded
 from shmcache.source.base import FailureKind, SourceFailed
 from shmcache.source.client import ApiConnection, Client
@@ -55,8 +60,8 @@ class LeaseRequests:
         except SourceFailed as failed:
             return refusal(failed)
         found = parsed(text)
-        if found is None:
-            return LeaseReply(ReplyKind.FAILED, message=f"{path}: the answer is not an object")
+        if found is None or not _answers(request, found):
+            return LeaseReply(ReplyKind.FAILED, message=f"{path}: the answer makes no sense")
         return LeaseReply(ReplyKind.DONE, found)
 
     def interrupt(self) -> None:
@@ -66,6 +71,25 @@ class LeaseRequests:
     def close(self) -> None:
         """Closes the connection."""
         self._client.close()
+
+
+def _answers(request: LeaseRequest, found: dict[str, Any]) -> bool:
+    """LEASEREPLY1."""
+    if request.verb is Verb.DELETE:
+        return True  # the object, or a Status
+    if request.verb is Verb.LIST:
+        items = found.get("items", 0)
+        return items is None or (isinstance(items, list) and all(map(_is_named, items)))
+    if not _is_named(found) or not version_of(found):
+        return False
+    if request.body is None:
+        return True
+    return LeaseRecord.of(found).holder == LeaseRecord.of(request.body).holder
+
+
+def _is_named(found: Any) -> bool:
+    metadata = found.get("metadata") if isinstance(found, dict) else None
+    return isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
 
 
 def refusal(failed: SourceFailed) -> LeaseReply:

@@ -21,6 +21,8 @@ all members with one LIST, which is one state of the server.
         the same name removes itself from `leaving` in the table.
     SPREAD7  A slot that was drained, and is to stay after all, is worked on again after its own
         write, with that write's epoch.
+    SPREAD8  A refusal, but for a conflict, is followed by a pause of a look, or of as long as the
+        server asks for, up to RETRY_AFTER_CAP.
 """
 
 from __future__ import annotations
@@ -29,7 +31,14 @@ from collections.abc import Callable, Collection, Generator
 from math import inf
 from typing import Any, NamedTuple
 
-from shmcache.lease.election import Election, LeaseReply, LeaseRequest, ReplyKind, Verb
+from shmcache.lease.election import (
+    RETRY_AFTER_CAP,
+    Election,
+    LeaseReply,
+    LeaseRequest,
+    ReplyKind,
+    Verb,
+)
 from shmcache.lease.record import LeaseRecord, empty_lease, version_of
 from shmcache.lease.slots import ANNOTATION, SlotTable, assignment
 
@@ -120,8 +129,7 @@ class Sharing:
         self._next_look = asked + self._period
         reply = yield LeaseRequest(Verb.LIST)
         if reply.kind is not ReplyKind.DONE or reply.body is None:
-            self.failure = reply.message
-            return self._period
+            return self._failed(reply)
         return (yield from self._act(reply.body, term, asked))
 
     def _act(self, listed: dict[str, Any], term: int, asked: float) -> Rounds:
@@ -150,6 +158,11 @@ class Sharing:
             return SOON
         self._next_look = 0.0
         return min(self._period, max(0.0, self._next_end - self._clock()) + 0.001)
+
+    def _failed(self, reply: LeaseReply) -> float:
+        """Seconds until the next request (SPREAD8)."""
+        self.failure = reply.message or reply.kind.value
+        return max(self._period, min(reply.retry_after, RETRY_AFTER_CAP))
 
     @property
     def _period(self) -> float:
@@ -209,10 +222,10 @@ class Sharing:
         verb = Verb.REPLACE if version_of(lease) else Verb.CREATE
         self._next_look = 0.0
         reply = yield LeaseRequest(verb, body)
-        if reply.kind is not ReplyKind.DONE:
-            if reply.kind is not ReplyKind.CONFLICT:
-                self.failure = reply.message
+        if reply.kind is ReplyKind.CONFLICT:
             return SOON
+        if reply.kind is not ReplyKind.DONE:
+            return self._failed(reply)
         if not self.election.leads or self.election.term != term:
             self._drop()
             return SOON

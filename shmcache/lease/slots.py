@@ -22,6 +22,8 @@ from shmcache.protocol.jsontext import decoded
 
 SLOTS = 256
 ANNOTATION = "shmcache.io/slots"
+MOST_EPOCHS = 1 << 62
+"""A board has 64 bits for an epoch."""
 
 
 def slot_of(key: str) -> int:
@@ -59,16 +61,22 @@ class SlotTable:
         """Of a Lease; ValueError for a malformed table."""
         try:
             text = ((lease.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION)
-            if text is None:
-                return cls()
-            found = decoded(text)
-            owners = [""] * SLOTS
-            for member, bits in found["slots"].items():
-                for slot in _slots_in(int(bits, 16)):
-                    owners[slot] = member
-            return cls(int(found["epoch"]), tuple(owners), frozenset(found.get("leaving", ())))
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            raise ValueError(f"{ANNOTATION}: {error!r}") from error
+            return cls() if text is None else cls._parsed(decoded(text))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{ANNOTATION}: {repr(error)[:200]}") from error
+
+    @classmethod
+    def _parsed(cls, found: Any) -> SlotTable:
+        epoch, slots, leaving = found["epoch"], found["slots"], found.get("leaving", [])
+        if type(epoch) is not int or not 0 <= epoch < MOST_EPOCHS:
+            raise ValueError("the epoch is not a number that a board can have")
+        if len(slots) > SLOTS or not isinstance(leaving, list):
+            raise ValueError("more owners than slots, or no list of those that leave")
+        owners = [""] * SLOTS
+        for member, bits in slots.items():
+            for slot in _slots_in(int(bits, 16)):
+                owners[slot] = member
+        return cls(epoch, tuple(owners), frozenset(leaving))
 
     def text(self) -> str:
         """As an annotation has it: a bit for each slot of a member."""

@@ -64,6 +64,8 @@ QUESTIONS = {
     "serve": (5, 60),
     "serve_watch": (5, 90),
     "fills": (20, 90),
+    "outage": (40, 240),
+    "thin": (10, 120),
     "ui": (15, 60),
     "models": (15, 90),
     "plugin": (10, 60),

@@ -31,12 +31,12 @@ BACKOFF_S = 0.2
 class Opener:
     """Opens the pods of one server without discovery, which is not our question."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, compress: bool = True) -> None:
         from shmcache.source.access import ServerAccess
         from shmcache.source.client import ApiConnection
         from shmcache.source.discovery import ApiResource
 
-        self._server = ApiConnection(lambda: ServerAccess(url=url))
+        self._server = ApiConnection(lambda: ServerAccess(url=url, compress=compress))
         self._pods = ApiResource(group="", version="v1", plural="pods", kind="Pod", namespaced=True)
 
     def is_namespaced(self, _plan: Any) -> bool:

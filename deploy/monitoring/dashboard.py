@@ -24,6 +24,16 @@ ROWS: dict[str, list[tuple[str, str, str, list[Query]]]] = {
         ("State of each resource", "timeseries", "none",
          [(f"shmcache_resource_state{{{CACHE}}} == 1", "{{resource}} {{state}}")]),
     ],
+    "Truth": [
+        ("Age of changes at their arrival", "timeseries", "s",
+         [(f"shmcache_resource_stamp_age_seconds{{{CACHE}}}", "{{resource}}")]),
+        ("Events that are known and not stored", "timeseries", "s",
+         [(f"shmcache_resource_lag_seconds{{{CACHE}}}", "{{resource}}")]),
+        ("Watches that were cut", "timeseries", "none",
+         [(f"shmcache_resource_watches_cut_total{{{CACHE}}}", "{{resource}}")]),
+        ("Objects that were repaired", "timeseries", "none",
+         [(f"shmcache_resource_repaired_total{{{CACHE}}}", "{{resource}}")]),
+    ],
     "Changes": [
         ("Events", "timeseries", "cps",
          [(f"rate(shmcache_resource_events_total{{{CACHE}}}[$__rate_interval])", "{{resource}}")]),

@@ -34,8 +34,11 @@ class Limits:
     """For requests under way when the server drains."""
     backlog_bytes: int = 1 << 20
     """A list is read on when less than this waits for the client."""
-    proxied: int = 64
-    """Requests passed on at once."""
+
+    @property
+    def proxied(self) -> int:
+        """Requests passed on at once; further ones get 429."""
+        return max(min(64, self.connections // 16), 1)
 
     @property
     def lasting(self) -> int:

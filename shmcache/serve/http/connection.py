@@ -12,12 +12,16 @@ HTTP8  a client whose last requests were refused waits before its next one, long
     second, its further connections begin in the slow line: a client that connects again after each
     refusal gains nothing.
 
+HTTP10  a probe never takes the slow line that its connection begins in: in a full server, or while
+    its bytes count as held for long, the wait could end the connection.
+
 HTTP1 and HTTP7 are in incoming.py, HTTP2, HTTP4 and HTTP5 in wire.py.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import socket
 from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -49,6 +53,9 @@ DELAY_SECONDS, LONGEST_DELAY = 0.0005, 0.25
 """After the first refusal, and after many of them (HTTP8)."""
 PIECES = 4
 """Pieces of a list sent before that."""
+_PROBE = re.compile(rb"(?:GET|HEAD) /(?:livez|readyz|healthz)[ ?]")
+PROBE_BYTES = 2048
+"""Those of the kubelet and of balancers are shorter."""
 
 
 class Connection(Wire):
@@ -295,7 +302,7 @@ class Connection(Wire):
                 self.listen()
         elif not (self._incoming.between and self._answer_usual(data)):
             self._incoming.buffer += data
-            if self._refused:
+            if self._refused and not self._is_probe():
                 self.note(self._incoming.held)
                 self._proceed_later()
             else:
@@ -329,6 +336,12 @@ class Connection(Wire):
             told()
 
     # ---- requests ------------------------------------------------------------------------------
+
+    def _is_probe(self) -> bool:
+        """Whether a probe has come from a peer, but not on a connection, that was refused often."""
+        buffer = self._incoming.buffer
+        short = self._incoming.body is None and len(buffer) <= PROBE_BYTES
+        return short and self._refused <= BEGUN_SLOWLY and _PROBE.match(buffer) is not None
 
     def _answer_usual(self, data: bytes) -> bool:
         """Whether this was the usual request, and is answered."""

@@ -4,7 +4,8 @@ ROOM1  there are at most `limits.connections`. Where a new one finds no room, th
        waited longest for their client: between two requests, in the middle of one, or with an
        answer that the client does not take. Peers with more than their share go first.
 ROOM2  requests that last are bounded to a part of these (quotas.py), requests that wait are
-       bounded as well: some connections can always go, so a probe is never refused.
+       bounded as well, and so are those that are passed on: some connections can always go, so a
+       probe finds room. It is answered before its own connection has to go: see HTTP10.
 ROOM3  work for refused clients is bounded for each turn of the loop.
 ROOM4  a TLS handshake that was begun costs 60 KiB until it is over. `limits.handshakes` are under
        way at once; where there are more, the one ends that began first.
@@ -277,7 +278,7 @@ class Listening:
     def _sweep(self) -> None:
         now = self.loop.now
         for connection in [one for one in self.connections if one.deadline < now]:
-            connection.cut()
+            self.loop.call_soon(connection.overdue)
         self.refused.clear()
         self.tidy()
         if not self.draining or self.connections:

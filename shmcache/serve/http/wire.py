@@ -3,7 +3,8 @@
 HTTP2  a sender looks at `backlog`, and goes on when it is drained: what a slow client has not taken
     is bounded by the sender. A client that takes nothing for `stall_seconds` is cut. Nothing is
     read from a client while it has not taken its answers, nor once its connection is to end.
-HTTP4  every place where a client can keep us waiting has a deadline.
+HTTP4  every place where a client can keep us waiting has a deadline. Bytes that came until then are
+    read before the connection ends: a busy server may have had no turn for them.
 HTTP5  lost() runs exactly once, whatever ends the connection; what runs for the request ends.
 HTTP9  a connection that ends while its client may still send lingers: our side is shut, the client
     reads the last answer and its end, and what it sends is read over, without a copy, until it ends
@@ -294,6 +295,13 @@ class Wire:
         self.wait(LINGER_SECONDS)
         self.listen()
         self.server.lingers(self)
+
+    def overdue(self) -> None:
+        """Its deadline has passed: cut(), unless the bytes that it waited for have come."""
+        if not (self._deaf() or self._handshake):
+            self._receive()
+        if self.alive and self.deadline < self.server.loop.now:
+            self.cut()
 
     def cut(self) -> None:
         """Ends it, as its client took too long."""

@@ -243,6 +243,51 @@ def test_a_peer_that_was_refused_often_begins_in_the_slow_line_http8(count: int)
             assert not turns
 
 
+def test_a_probe_does_not_take_the_slow_line_of_its_peer_http10() -> None:
+    probe = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with serving(PODS) as asked:
+        server = asked.serve.server
+        line: list[Callable[[], object]] = []
+        server.slowly = line.append  # type: ignore[assignment,method-assign]
+        server.refused.clear = lambda: None  # type: ignore[method-assign]
+        server.refused["127.0.0.1"] = connections.MANY + 1
+        with client(asked) as other:
+            other.sendall(b"GET /api/v1/nodes HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            until(lambda: line)
+            waiting = held(asked)
+            for data in (probe, probe.replace(b"livez", b"readyz?verbose"), probe[:20]):
+                with socket.create_connection(("127.0.0.1", asked.serve.port), timeout=30) as sock:
+                    sock.sendall(data)
+                    if data == probe[:20]:  # the head in two parts
+                        until(lambda: held(asked) > waiting)
+                        sock.sendall(probe[20:])
+                    assert sock.recv(1000).startswith(b"HTTP/1.1 200 ")
+            assert len(line) == 1
+
+
+def test_bytes_that_came_in_time_are_read_before_their_connection_ends_http4() -> None:
+    limits = Limits(head_seconds=0.2)
+    with serving(PODS, Serving(limits=limits)) as asked, contextlib.ExitStack() as stack:
+        server = asked.serve.server
+        address = ("127.0.0.1", asked.serve.port)
+        early, late = (
+            stack.enter_context(socket.create_connection(address, timeout=30)) for _ in range(2)
+        )
+        until(lambda: len(server.connections) == 2)
+
+        def held_up() -> None:
+            """A turn that lasts: the request comes in it, and the sweep is the first to run."""
+            early.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            late.sendall(b"GET /livez HTTP/1.1\r\n")
+            time.sleep(0.3)
+            server.loop.now = time.monotonic()
+            server._sweep()
+
+        asked.serve.call(held_up)
+        assert early.recv(1000).startswith(b"HTTP/1.1 200 ")
+        assert late.recv(1000) == b""
+
+
 # ---- places --------------------------------------------------------------------------------------
 
 

@@ -25,7 +25,7 @@ def size(text: str) -> float:
 
 
 @pytest.mark.parametrize("name", [
-    "connections", "held_bytes", "proxied", "head_bytes", "headers", "target_bytes",
+    "connections", "held_bytes", "head_bytes", "headers", "target_bytes",
     "selector_bytes", "body_bytes", "head_seconds", "body_seconds", "idle_seconds",
     "stall_seconds", "kept_bytes",
 ])  # fmt: skip
@@ -56,11 +56,13 @@ def test_the_other_numbers_of_the_page_are_those_of_the_code() -> None:
     assert LIMITS.handshakes == LIMITS.connections // 16
     assert VALUES["Limits.waiting"] == "1/8 of the connections, at most 512"
     assert LIMITS.waiting == min(512, LIMITS.connections // 8)
+    assert VALUES["Limits.proxied"] == "1/16 of the connections, at most 64"
+    assert LIMITS.proxied == min(64, LIMITS.connections // 16)
 
 
 def test_long_and_waiting_requests_leave_places_free() -> None:
     """Watches, waiting requests, reviews and requests that are passed on never take them all."""
     for connections in (64, 1000, 4096):
         limits = Limits(connections=connections)
-        taken = limits.lasting + 2 * limits.waiting
+        taken = limits.lasting + 2 * limits.waiting + limits.proxied
         assert taken < connections

@@ -20,8 +20,14 @@ from shmcache.testing import ApiServer
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
-SCHEMES = {"light": "ui.png", "dark": "ui-dark.png"}
-SIZE = {"width": 1180, "height": 640}
+WIDE, NARROW = {"width": 1180, "height": 640}, {"width": 390, "height": 844}
+SCREENS = {
+    "ui.png": ("light", WIDE, ""),
+    "ui-dark.png": ("dark", WIDE, ""),
+    "ui-phone.png": ("light", NARROW, ""),
+    "ui-phone-dark.png": ("dark", NARROW, "#/changes"),
+}
+"""Files of docs/pictures: colours, size of the screen, view."""
 SECONDS = 66
 CHANGES_PER_SECOND = 40
 NAME = "cluster"
@@ -66,7 +72,7 @@ def changed(server: ApiServer, seconds: float) -> None:
 
 
 def taken(address: str, server: ApiServer) -> None:
-    """Opens the page in both schemes, waits until its lines are full, and takes it."""
+    """Opens the page on each screen, waits until its lines are full, and takes it."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
@@ -74,14 +80,14 @@ def taken(address: str, server: ApiServer) -> None:
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
         )
         pages = {}
-        for scheme in SCHEMES:
-            pages[scheme] = browser.new_page(color_scheme=scheme, viewport=SIZE)  # type: ignore[arg-type]
-            pages[scheme].goto(address)
+        for name, (scheme, size, view) in SCREENS.items():
+            pages[name] = browser.new_page(color_scheme=scheme, viewport=size)  # type: ignore[arg-type]
+            pages[name].goto(address + view)
         changed(server, SECONDS)
-        for scheme, page in pages.items():
+        for name, page in pages.items():
             page.bring_to_front()
             changed(server, 3)
-            page.screenshot(path=PICTURES / SCHEMES[scheme])
+            page.screenshot(path=PICTURES / name)
         browser.close()
 
 

@@ -321,11 +321,20 @@ def test_no_view_has_a_serious_fault_of_accessibility(
 def test_a_narrow_screen_needs_no_sideways_scrolling(
     browser: Any, name: str, tmp_path: Path
 ) -> None:
-    with watched(name, tmp_path) as (_, url):
+    with watched(name, tmp_path) as (writer, url):
         page = opened(browser, url, viewport={"width": 360, "height": 740})
         for view in ("", "workers", "queues", "changes", "objects/pods"):
             page.goto(f"{url}#/{view}")
             page.wait_for_timeout(200)
             wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
             assert not wide, view
+        tops = page.evaluate("[...document.querySelectorAll('nav a')].map((a) => a.offsetTop)")
+        assert len(set(tops)) == 1, "the navigation takes more than one line"
+        page.goto(f"{url}#/changes")
+        page.get_by_text("waiting for a change").wait_for()
+        writer.apply("pods", [{**pod(3), "status": {"phase": "Failed"}}])
+        key = page.locator("td.key", has_text="prod/web-3")
+        key.wait_for()
+        box = key.bounding_box()
+        assert box["x"] + box["width"] <= 360, "the key of a change is beyond the edge"
         page.close()

@@ -29,7 +29,7 @@ export class Changes {
     this.node = el("div", {}, el("h1", {}, "Changes"),
       el("div", { class: "bar" }, field("Resource", this.resource), field("Key", this.text), field("Labels", this.labels), field("From", this.since), this.button, this.count), this.note,
       el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Changes, the newest first" },
-        el("table", {}, el("caption", { class: "hidden" }, "Changes, the newest first"),
+        el("table", { class: "changes" }, el("caption", { class: "hidden" }, "Changes, the newest first"),
           el("thead", {}, el("tr", {}, ...["Time", "Change", "Resource", "Key", "Version"].map((name) => el("th", { scope: "col" }, name)))), this.body)));
   }
 
@@ -116,7 +116,7 @@ export class Changes {
     const change = el("span");
     pill(change, label, mood);
     const open = () => this.go("objects", resource, key);
-    const cells = [el("td", { class: "soft" }, time), el("td", {}, change), el("td", {}, resource), el("td", { class: "key" }, key), el("td", { class: "soft" }, version ?? "")];
+    const cells = [el("td", { class: "soft" }, time.replace(/\.\d+$/, ""), el("span", { class: "fraction" }, time.match(/\.\d+$/)?.[0] ?? "")), el("td", {}, change), el("td", {}, resource), el("td", { class: "key" }, key), el("td", { class: "soft" }, version ?? "")];
     return el("tr", { tabindex: "0", onclick: open, onkeydown: (event) => event.key === "Enter" && open() }, ...cells);
   }
 }

@@ -306,5 +306,7 @@ demo: build ## an API server, one reflector, four workers, a live table
 clean:
 	rm -rf build dist *.egg-info shmcache/*.so shmcache/_core.c
 
-site: $(STAMP) ## the documentation as a site, in build/site
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+SITE ?= build/site
+
+site: $(STAMP) ## the documentation as a site, in build/site; SITE=FOLDER adds this version to a site of others
+	$(PY) release/documentation.py $(SITE)

@@ -124,7 +124,8 @@ def steps(version: str) -> Iterator[tuple[str, Callable[[], object]]]:
         run(python, "tests/packages/check.py", "dist")
 
     def site() -> None:
-        run(python, "-m", "mkdocs", "build", "--strict", "--quiet")
+        shutil.rmtree(ROOT / "build" / "site", ignore_errors=True)
+        run(python, "release/documentation.py", "build/site")
         archive(ROOT / "build" / "site", DIST / f"shmcache-{version}-site.tar.gz", "site", moment)
 
     def archives() -> None:
@@ -170,7 +171,8 @@ def main(arguments: list[str]) -> int:
         f"\nshmcache {version} is in dist/:\n{files}\n\nTo publish it:\n"
         f"    git tag --sign --message 'shmcache {version}' v{version}\n"
         f"    git push origin v{version}\n"
-        f"    {sys.executable} -m twine upload dist/*.whl dist/shmcache-{version}.tar.gz"
+        f"    {sys.executable} -m twine upload dist/*.whl dist/shmcache-{version}.tar.gz\n"
+        "    make site SITE=FOLDER        # adds this version to the published site"
     )
     return 0
 

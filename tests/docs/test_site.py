@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import http.server
 import json
-import os
 import re
+import runpy
+import shutil
 import subprocess
 import sys
+import threading
+import tomllib
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,17 +25,27 @@ ROOT = Path(__file__).resolve().parents[2]
 pytest.importorskip("material", reason="pip install mkdocs-material")
 
 
+RELEASE = runpy.run_path(str(ROOT / "release" / "documentation.py"))
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built without a warning."""
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of all versions: this one was added to older ones, without a warning."""
     place = tmp_path_factory.mktemp("site")
-    argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(place)]
-    told = subprocess.run(
-        argv, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+    for name in ("0.1.0", "0.0.9", "notes"):
+        (place / name).mkdir()
+        (place / name / "index.html").write_text(f"<title>{name}</title>")
+    argv = [sys.executable, str(ROOT / "release" / "documentation.py"), str(place)]
+    told = subprocess.run(argv, cwd=place, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
     return place
+
+
+@pytest.fixture(scope="module")
+def site(sites: Path) -> Path:
+    """The pages of this version."""
+    return sites / str(VERSION)
 
 
 class Loads(HTMLParser):
@@ -112,3 +128,59 @@ def test_the_search_knows_the_pages(site: Path) -> None:
 def test_a_drawing_follows_the_colours_of_its_reader(picture: Path) -> None:
     assert ".svg" == picture.suffix
     assert "prefers-color-scheme: dark" in picture.read_text()
+
+
+def test_a_site_lists_its_versions_and_the_newest_is_latest(sites: Path) -> None:
+    told = json.loads((sites / "versions.json").read_text())
+    assert [one["version"] for one in told] == [VERSION, "0.1.0", "0.0.9"]
+    assert [one["aliases"] for one in told] == [["latest"], [], []]
+    for name in ("index.html", "tutorial.html", "search/search_index.json"):
+        assert (sites / "latest" / name).read_bytes() == (sites / VERSION / name).read_bytes()
+    for name in ("index.html", "versions.html"):
+        found = Loads()
+        found.feed((sites / name).read_text())
+        assert found.links
+        assert [link for link in found.links if not (sites / link).is_file()] == []
+    assert "url=latest/index.html" in (sites / "index.html").read_text()
+
+
+def test_versions_are_ordered_by_number(tmp_path: Path) -> None:
+    for name in ("0.9.0", "0.10.0", "latest", "1.0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "index.html").touch()
+    (tmp_path / "2.0").mkdir()  # has no pages
+    assert RELEASE["versions"](tmp_path) == ["1.0", "0.10.0", "0.9.0"]
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a web server with this folder."""
+    handler = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+        pass
+
+
+@pytest.mark.slow
+def test_a_reader_goes_from_one_version_to_another(sites: Path) -> None:
+    api = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("apt-get install chromium")
+    with served(sites) as address, api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(address)
+        page.wait_for_url("**/latest/index.html")
+        menu = page.locator(".md-version")
+        menu.locator(".md-version__current", has_text=VERSION).focus()
+        menu.get_by_role("link", name="0.1.0").click()
+        page.wait_for_url("**/0.1.0/**")
+        assert page.title() == "0.1.0"
+        browser.close()

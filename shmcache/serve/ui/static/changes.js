@@ -116,7 +116,7 @@ export class Changes {
     const change = el("span");
     pill(change, label, mood);
     const open = () => this.go("objects", resource, key);
-    const cells = [el("td", { class: "soft" }, time.replace(/\.\d+$/, ""), el("span", { class: "fraction" }, time.match(/\.\d+$/)?.[0] ?? "")), el("td", {}, change), el("td", {}, resource), el("td", { class: "key" }, key), el("td", { class: "soft" }, version ?? "")];
+    const cells = [el("td", { class: "soft" }, time.replace(/\.\d+$/, ""), el("span", { class: "fraction" }, time.match(/\.\d+$/)?.[0] ?? "")), el("td", {}, change), el("td", {}, resource), el("td", { class: "key" }, ...key.split(/(?<=\/)/).map((part) => el("span", {}, part))), el("td", { class: "soft" }, version ?? "")];
     return el("tr", { tabindex: "0", onclick: open, onkeydown: (event) => event.key === "Enter" && open() }, ...cells);
   }
 }

@@ -1,0 +1,36 @@
+"""Invariant tested: commits that the track record names are in the history that readers get."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from english import ROOT, history
+
+_ROW = re.compile(r"^\| ([0-9a-f]{7,40}) \|", re.MULTILINE)
+
+
+def missing(commits: list[str], place: Path) -> list[str]:
+    check = ["git", "-C", str(place), "cat-file", "--batch-check"]
+    asked = "".join(f"{commit}^{{commit}}\n" for commit in commits)
+    done = subprocess.run(check, input=asked, capture_output=True, text=True, check=True)
+    lines = zip(commits, done.stdout.splitlines(), strict=True)
+    return [commit for commit, line in lines if line.endswith(" missing")]
+
+
+def test_each_commit_of_the_track_record_can_be_built() -> None:
+    place = history()
+    if place is None:
+        pytest.xfail("no history to read: a copy without .git, or a shallow clone")
+    commits = _ROW.findall((ROOT / "docs/track-record.md").read_text())
+    assert len(commits) > 50
+    assert [] == missing(commits, place)
+
+
+def test_a_commit_that_is_gone_is_found() -> None:
+    place = history()
+    if place is None:
+        pytest.xfail("no history to read: a copy without .git, or a shallow clone")
+    assert ["1adf500"] == missing(["b95aafe", "1adf500"], place)

@@ -22,7 +22,6 @@ from shmcache.testing.cluster import Cluster
 
 if TYPE_CHECKING:
     from datetime import datetime
-    from types import TracebackType
 
     from shmcache.protocol.kinds import Kind
 
@@ -74,12 +73,7 @@ class Incident:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # ---- the changes -----------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from shmcache.serve.server import Server, Serving
@@ -61,12 +60,7 @@ class ServeThread:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         loop = self.server.loop
         loop.call_threadsafe(lambda: self.server.drain(loop.stop))
         self._thread.join(WAIT_SECONDS)

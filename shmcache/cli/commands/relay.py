@@ -8,7 +8,7 @@ import sys
 from functools import partial
 from typing import Any
 
-from shmcache.cli.arguments import Parser, at_least, value
+from shmcache.cli.arguments import Parser
 from shmcache.cli.commands import run as reflector
 from shmcache.cli.commands import serve as server
 from shmcache.cli.output.finding import USAGE, WRONG
@@ -52,21 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="serve the reflector's metrics and probes on HOST:PORT, :PORT or unix:PATH",
     )
-    parser.add_argument(
-        "--socket-mode",
-        type=value("mode"),
-        default=0o600,
-        metavar="MODE",
-        help="file mode of a Unix socket (default: 0600)",
-    )
-    parser.add_argument(
-        "-p",
-        "--processes",
-        type=at_least(1),
-        default=1,
-        metavar="N",
-        help="number of server processes (default: 1)",
-    )
+    server.add_processes(parser)
     reflector.add_selection(parser)
     reflector.add_server(parser)
     server.add_access(parser)

@@ -40,21 +40,7 @@ def add_options(parser: argparse.ArgumentParser, *, address: str, max_age: str) 
         metavar="ADDRESS",
         help=f"listen on HOST:PORT, :PORT or unix:PATH (default: {address})",
     )
-    parser.add_argument(
-        "--socket-mode",
-        type=value("mode"),
-        default=0o600,
-        metavar="MODE",
-        help="file mode of a Unix socket (default: 0600)",
-    )
-    parser.add_argument(
-        "-p",
-        "--processes",
-        type=at_least(1),
-        default=1,
-        metavar="N",
-        help="number of server processes (default: 1)",
-    )
+    add_processes(parser)
     _add_reviewer(add_access(parser))
     add_limits(parser, max_age)
     renamed(parser, "--address", now="--listen", dest="listen")
@@ -81,6 +67,25 @@ def add_options(parser: argparse.ArgumentParser, *, address: str, max_age: str) 
         now="--attach-timeout",
         dest="attach_timeout",
         convert=value("seconds"),
+    )
+
+
+def add_processes(parser: argparse.ArgumentParser) -> None:
+    """How many servers there are, and who may use their Unix socket."""
+    parser.add_argument(
+        "--socket-mode",
+        type=value("mode"),
+        default=0o600,
+        metavar="MODE",
+        help="file mode of a Unix socket (default: 0600)",
+    )
+    parser.add_argument(
+        "-p",
+        "--processes",
+        type=at_least(1),
+        default=1,
+        metavar="N",
+        help="number of server processes (default: 1)",
     )
 
 

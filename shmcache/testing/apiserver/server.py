@@ -6,7 +6,6 @@ import collections
 import random
 import ssl
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Self
 
 import orjson
@@ -101,12 +100,7 @@ class ApiServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def go_down(self) -> None:

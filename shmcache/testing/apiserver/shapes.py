@@ -20,6 +20,8 @@ from shmcache.testing.apiserver.watches import ServedWatch, WatchTiming
 class AnswerShape:
     """Whole objects, or their metadata only."""
 
+    _watch: type[ServedWatch] = ServedWatch
+
     def __init__(self, asked: accept.Shape) -> None:
         self._asked = asked
 
@@ -42,40 +44,7 @@ class AnswerShape:
         watch_list: bool,
     ) -> ServedWatch:
         """A watch that shows objects so."""
-        watch = ServedWatch(store, kind, scope, asked, timing, watch_list=watch_list)
-        watch.shape = self._asked
-        return watch
-
-
-class TableShape(AnswerShape):
-    """Rows of a table, each with its object, its metadata, or nothing (`includeObject`)."""
-
-    def one(self, kind: Kind, stored: Stored) -> bytes:
-        """A table of one row."""
-        return self._table(kind, [stored], {"resourceVersion": str(stored.version)})
-
-    def list(self, kind: Kind, found: lists.ListPage) -> list[bytes]:
-        """A table of a row for each object."""
-        return [self._table(kind, found.objects, lists.list_metadata(found))]
-
-    def _table(self, kind: Kind, objects: Sequence[Stored], metadata: Object) -> bytes:
-        shown = printing.columns(kind)
-        rows = [row(kind, shown, stored.obj, self._asked) for stored in objects]
-        table = printing.table(shown, rows, metadata, self._asked.api_version)
-        return framing.encode(table) + b"\n"
-
-    def watch(
-        self,
-        store: ObjectStore,
-        kind: Kind,
-        scope: RequestScope,
-        asked: ListOptions,
-        timing: WatchTiming,
-        *,
-        watch_list: bool,
-    ) -> ServedWatch:
-        """A watch whose first event brings the columns, and all of them a row."""
-        watch = TableWatch(store, kind, scope, asked, timing, watch_list=watch_list)
+        watch = self._watch(store, kind, scope, asked, timing, watch_list=watch_list)
         watch.shape = self._asked
         return watch
 
@@ -108,6 +77,26 @@ class TableWatch(ServedWatch):
         columns = None if known else shown
         table = printing.table(columns, rows, metadata, self.shape.api_version)
         return framing.event(event, framing.encode(table))
+
+
+class TableShape(AnswerShape):
+    """Rows of a table, each with its object, its metadata, or nothing (`includeObject`)."""
+
+    _watch: type[ServedWatch] = TableWatch
+
+    def one(self, kind: Kind, stored: Stored) -> bytes:
+        """A table of one row."""
+        return self._table(kind, [stored], {"resourceVersion": str(stored.version)})
+
+    def list(self, kind: Kind, found: lists.ListPage) -> list[bytes]:
+        """A table of a row for each object."""
+        return [self._table(kind, found.objects, lists.list_metadata(found))]
+
+    def _table(self, kind: Kind, objects: Sequence[Stored], metadata: Object) -> bytes:
+        shown = printing.columns(kind)
+        rows = [row(kind, shown, stored.obj, self._asked) for stored in objects]
+        table = printing.table(shown, rows, metadata, self._asked.api_version)
+        return framing.encode(table) + b"\n"
 
 
 def row(kind: Kind, shown: list[printing.Column], obj: Object, asked: accept.Shape) -> Object:

@@ -25,6 +25,14 @@ IN_CI = os.environ.get("CI") == "true"
 
 _numbers = itertools.count(1)
 
+OF_TESTS = ("EXAMPLES", "TRACES", "HISTORY", "PORTABLE", "TEST_JOURNAL")
+OF_CLUSTERS = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+# The settings and the cluster of the user who runs the tests reach none of their processes.
+for _variable in [*os.environ]:
+    _prefix, _, _setting = _variable.partition("SHMCACHE_")
+    if _variable in OF_CLUSTERS or (not _prefix and _setting and _setting not in OF_TESTS):
+        del os.environ[_variable]
+
 # A shell that starts pytest in the background makes it, and the processes of tests, ignore these.
 for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_number) == signal.SIG_IGN:

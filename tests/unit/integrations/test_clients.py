@@ -152,7 +152,7 @@ def with_kind(theirs: Any, ours: CachedList) -> list[dict[str, Any]]:
     return [{**item.to_dict(), **named} for item in theirs.items]
 
 
-def test_a_cache_of_a_part_answers_for_that_part() -> None:
+def test_a_cache_of_a_part_answers_for_that_part(name: str) -> None:
     """A selection, a namespace or a form that is not cached whole is the API server's."""
     parts: list[dict[str, Any]] = [
         {"namespaces": ["prod"]},
@@ -163,10 +163,10 @@ def test_a_cache_of_a_part_answers_for_that_part() -> None:
     asked = {"": {}, "prod": {"namespace": "prod"}, "web": {"labels": "app=web,tier=x"}}
     found = []
     for part in parts:
-        with shmcache.Writer("a-part", [shmcache.Resource("pods", settings=part)]) as writer:
+        with shmcache.Writer(name, [shmcache.Resource("pods", settings=part)]) as writer:
             writer.set_state("pods", states.SYNCED, "10")
             writer.note("pods", contact_ns=time.monotonic_ns())
-            reads = CacheReads("a-part")
+            reads = CacheReads(name)
             found.append(
                 {
                     word

@@ -7,12 +7,14 @@ from typing import Any
 
 import orjson
 import pytest
+from conftest import MINE
 
 import shmcache
 from shmcache._hot import Root
 from shmcache.protocol import framing
 from shmcache.reader import listing
 
+NAME = f"{MINE}pages"
 ALL = ("all", b"", b"", 1 << 26)
 POD = {"apiVersion": "v1", "kind": "Pod"}
 
@@ -25,9 +27,9 @@ def pod(number: int) -> dict[str, Any]:
 @contextlib.contextmanager
 def roots(objects: list[dict[str, Any]], **options: Any) -> Iterator[tuple[shmcache.Writer, Root]]:
     pods = shmcache.Resource("pods", {"node": "spec.nodeName"})
-    with shmcache.Writer("pages", [pods], **options) as writer:
+    with shmcache.Writer(NAME, [pods], **options) as writer:
         writer.replace("pods", objects, version="7")
-        with shmcache.attach("pages") as cache:
+        with shmcache.attach(NAME) as cache:
             yield writer, cache.reader.root()
 
 
@@ -223,9 +225,9 @@ def test_a_root_that_lost_its_memory_gives_no_text() -> None:
         return [pod(number) | {"text": f"{turn} {number} " * 200} for number in range(300)]
 
     pods = shmcache.Resource("pods")
-    with shmcache.Writer("pages", [pods], arena_max=64 << 20, garbage_max=1 << 16) as writer:
+    with shmcache.Writer(NAME, [pods], arena_max=64 << 20, garbage_max=1 << 16) as writer:
         writer.replace("pods", written(0), version="1")
-        with shmcache.attach("pages") as cache:
+        with shmcache.attach(NAME) as cache:
             root = cache.reader.root()
             for turn in range(1, 20):
                 writer.replace("pods", written(turn), version="2")

@@ -32,7 +32,7 @@ STATUSES = {2: 1}
 """An invalid command line is 2 at `shmcache`, 1 at kubectl."""
 REASONS: tuple[tuple[str, str], ...] = (
     (r"--sort-by=\.spec\.nothing$", "kubectl prints no table if no object has the value"),
-    (r"^(?!pods).*--field-selector.metadata\.namespace", "the server refuses this field"),
+    (r"^(?!pods).*--field-selector.\S*metadata\.namespace", "the server refuses this field"),
 )
 """Commands, as regular expressions, for which `shmcache get` differs, and why."""
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from conftest import MINE
 
 import shmcache
 from shmcache import states
@@ -18,6 +19,7 @@ from shmcache.integrations.clients import CachedApi, CachedList
 from shmcache.integrations.reads import CacheReads
 from shmcache.testing import Cluster
 
+PART = f"{MINE}part"
 Asked = tuple[str, str, tuple[Any, ...], dict[str, Any]]
 
 READS: list[Asked] = [
@@ -152,7 +154,7 @@ def with_kind(theirs: Any, ours: CachedList) -> list[dict[str, Any]]:
     return [{**item.to_dict(), **named} for item in theirs.items]
 
 
-def test_a_cache_of_a_part_answers_for_that_part(name: str) -> None:
+def test_a_cache_of_a_part_answers_for_that_part() -> None:
     """A selection, a namespace or a form that is not cached whole is the API server's."""
     parts: list[dict[str, Any]] = [
         {"namespaces": ["prod"]},
@@ -163,10 +165,10 @@ def test_a_cache_of_a_part_answers_for_that_part(name: str) -> None:
     asked = {"": {}, "prod": {"namespace": "prod"}, "web": {"labels": "app=web,tier=x"}}
     found = []
     for part in parts:
-        with shmcache.Writer(name, [shmcache.Resource("pods", settings=part)]) as writer:
+        with shmcache.Writer(PART, [shmcache.Resource("pods", settings=part)]) as writer:
             writer.set_state("pods", states.SYNCED, "10")
             writer.note("pods", contact_ns=time.monotonic_ns())
-            reads = CacheReads(name)
+            reads = CacheReads(PART)
             found.append(
                 {
                     word

@@ -83,10 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(usage(), end="")
         return 0
     if name in {"--version", "-V", "version"}:
-        from shmcache import __version__
-
-        print(f"shmcache {__version__}")
-        return 0
+        return _version(rest)
     if name == "help":
         return _help(rest)
     if name not in COMMANDS:
@@ -94,11 +91,27 @@ def main(arguments: list[str] | None = None) -> int:
     return _run(name, rest)
 
 
+def _version(rest: list[str]) -> int:
+    if rest:
+        return _unexpected(rest[0])
+    from shmcache import __version__
+
+    print(f"shmcache {__version__}")
+    return 0
+
+
 def _help(rest: list[str]) -> int:
     if rest == ["exit-codes"]:
         print(EXIT_CODES, end="")
         return 0
-    return main([*rest[:1], "--help"] if rest and rest != ["help"] else ["--help"])
+    if rest[1:]:
+        return _unexpected(rest[1])
+    return main([*rest, "--help"] if rest and rest != ["help"] else ["--help"])
+
+
+def _unexpected(argument: str) -> int:
+    print(f"shmcache: unexpected argument {argument!r} (see `shmcache --help`)", file=sys.stderr)
+    return 2
 
 
 def _unknown(name: str) -> int:

@@ -359,7 +359,8 @@ class Engine:
         if versions:
             contact = found.contact_ns / 1e9
             kept.standing.go_on(found.state, found.reason, contact, versions)
-            logger.info("%s: goes on with %d objects at %s", kept.plan.name, found.count, versions)
+            at = ", ".join(f"{one} in {name}" if name else one for name, one in versions.items())
+            logger.info("%s: goes on with %d objects at %s", kept.plan.name, found.count, at)
         return versions
 
     def _namespaces(self, kept: RunningPlan) -> tuple[str, ...]:

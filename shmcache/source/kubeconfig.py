@@ -98,7 +98,7 @@ class Entry:
             try:
                 return base64.b64decode("".join(data.split()), validate=True)
             except binascii.Error as error:
-                raise SourceError(f"{self.label}: {key}-data is not base64: {error}") from error
+                raise SourceError(f"{self.label}: {key}-data is not base64") from error
         path = self.path(key)
         if not path:
             return b""
@@ -122,8 +122,8 @@ class Merged:
         """SourceError names what is missing."""
         found = self.entries[section].get(name)
         if found is None:
-            known = ", ".join(sorted(self.entries[section])) or "none at all"
-            raise SourceError(f"no {SECTIONS[section]} {name!r}; there are: {known}")
+            known = ", ".join(sorted(self.entries[section])) or "no such entries"
+            raise SourceError(f"no {SECTIONS[section]} {name!r}; the file has {known}")
         return found
 
 

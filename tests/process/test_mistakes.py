@@ -91,6 +91,26 @@ def shm(world: World, words: list[str], **environment: str) -> Ended:
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
+KUBECONFIG = """apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
+clusters: [{{name: {cluster}, cluster: {{server: '{server}', {more}}}}}]
+users: [{{name: u, user: {{{user}}}}}]
+"""
+PLUGIN = (
+    "exec: {apiVersion: client.authentication.k8s.io/v1, command: no-such-plugin,"
+    " interactiveMode: Never}"
+)
+
+
+def kubeconfig(
+    cluster: str = "c", server: str = "https://127.0.0.1:1", more: str = "", user: str = ""
+) -> str:
+    """A file that is valid but for what is given."""
+    return KUBECONFIG.format(cluster=cluster, server=server, more=more, user=user)
+
+
 FILES = {
     "bad.toml": "name = ",
     "binary.toml": "\udcff",
@@ -114,6 +134,11 @@ FILES = {
     "broken.py": "def f(:",
     "template": "{.items[",
     "columns": "NAME\n",
+    "no-cluster": kubeconfig(cluster="other"),
+    "no-port": kubeconfig(server="https://127.0.0.1:port"),
+    "no-authority": kubeconfig(more="certificate-authority: /no/ca.pem"),
+    "no-base64": kubeconfig(more="certificate-authority-data: '%%%'"),
+    "no-plugin": kubeconfig(user=PLUGIN),
 }
 
 
@@ -150,6 +175,11 @@ MISTAKES = [
     Mistake("--hepl", USAGE, "unknown option --hepl; did you mean --help?"),
     Mistake("-x", USAGE, "unknown option -x"),
     Mistake("help gett", USAGE, "unknown command gett; did you mean get?"),
+    Mistake("help get pods", USAGE, "unexpected argument 'pods' (see `shmcache --help`)"),
+    Mistake("help --all", USAGE, "unknown option --all"),
+    Mistake("version --output yaml", USAGE, "unexpected argument '--output'"),
+    Mistake("--version extra", USAGE, "unexpected argument 'extra'"),
+    Mistake("queue --cache {cache}", USAGE, "unknown command queue"),
     # ---- options ----
     Mistake("run pods --names e1", USAGE, "unknown option --names; did you mean --namespace?"),
     Mistake("run pods --field a=b", USAGE, "did you mean --field-selector?"),
@@ -177,6 +207,19 @@ MISTAKES = [
     Mistake("serve --max-connections x", USAGE, "--max-connections must be a whole number"),
     Mistake("run pods --log-level loud", USAGE, "must be debug or info or warning or error"),
     Mistake("run pods --log-format xml", USAGE, "--log-format must be text or json, not 'xml'"),
+    Mistake("get pods --no-header", USAGE, "did you mean --no-headers?"),
+    Mistake("get pods --chunk-size many", USAGE, "--chunk-size must be a whole number of at"),
+    Mistake("get pods --show-managed-fields=perhaps", USAGE, "must be true or false"),
+    Mistake("get pods --timeout 1h30", USAGE, "--timeout must be a duration"),
+    Mistake("get pods --max-age 0 --cache {cache}", USAGE, "--max-age must be at least 90s"),
+    Mistake("run pods --arena-min 4", USAGE, "unknown option --arena-min"),
+    Mistake("run pods --log-level=", USAGE, "must be debug or info or warning or error, not ''"),
+    Mistake("demo --pods 1e3", USAGE, "--pods must be a whole number of at least 1, not '1e3'"),
+    Mistake("top --once=maybe", USAGE, "--once must be true or false, not 'maybe'"),
+    Mistake("metrics -o xml", USAGE, "unknown option -o"),
+    Mistake("inspect pods", USAGE, "unexpected argument 'pods'"),
+    Mistake("verify --server {url}", USAGE, "--server is not supported: it reads the cache"),
+    Mistake("completion bash zsh", USAGE, "unexpected argument 'zsh'"),
     Mistake("completion tcsh", USAGE, "must be bash or fish or zsh, not 'tcsh'"),
     # ---- caches ----
     Mistake("get pods --cache none-such", NO_CACHE, "`shmcache run pods --cache none-such`"),
@@ -189,6 +232,11 @@ MISTAKES = [
     Mistake("get pods --cache=", USAGE, "needs the name of a cache, not an empty string"),
     Mistake("get pods --cache /no/such/place", NO_CACHE, "no cache named '/no/such/place'"),
     Mistake("serve --cache my~cache", USAGE, "'my~cache' is not the name of a cache"),
+    Mistake("get pods --cache {folder}/config", NO_CACHE, "/config is not a directory"),
+    Mistake("get pods --cache {folder}/config/x", NO_CACHE, "/config is not a directory"),
+    Mistake("inspect --cache {folder}/config", NO_CACHE, "/config is not a directory"),
+    Mistake("get pods --cache ../{cache}", NO_CACHE, "did you mean --cache {cache}?"),
+    Mistake("gc config", MISSING, "config is not a directory"),
     Mistake("gc /no/such/place", MISSING, "/no/such/place is not a directory"),
     # ---- get and watch ----
     Mistake("get pdos --cache {cache}", MISSING, "no resource 'pdos'; did you mean pods?"),
@@ -200,6 +248,13 @@ MISTAKES = [
     Mistake("get pods,deploy a --cache {cache}", USAGE, "names need exactly one resource"),
     Mistake("get pods a -l x=y --cache {cache}", USAGE, "names cannot be combined with -l"),
     Mistake("get pods a -A --cache {cache}", USAGE, "names cannot be combined with"),
+    Mistake("get pods/web-0/extra --cache {cache}", USAGE, "must be RESOURCE/NAME"),
+    Mistake("get deployment.app --cache {cache}", MISSING, "did you mean deployments.apps?"),
+    Mistake("get pods.v2 --cache {cache}", MISSING, "did you mean pods?"),
+    Mistake("get pods -o yaml=x --cache {cache}", USAGE, "did you mean yaml?"),
+    Mistake("get pods --sort-by .metadata.nam --cache {cache}", MISSING, "no object has a value"),
+    Mistake("get pods -o custom-columns-file={folder} --cache {cache}", USAGE, "Is a directory"),
+    Mistake("watch pods -o wid --cache {cache}", USAGE, "did you mean wide?"),
     Mistake("get , --cache {cache}", USAGE, "',' names no resource"),
     Mistake("get pods web-9 --cache {cache}", MISSING, "pods 'web-9' not found in namespace"),
     Mistake("get pods api-0 --cache {cache}", MISSING, "found in prod (use -n)"),
@@ -227,6 +282,14 @@ MISTAKES = [
     # ---- serve and metrics ----
     Mistake("serve --listen nowhere", USAGE, "--listen must be HOST:PORT, :PORT or unix:PATH"),
     Mistake("serve --listen 127.0.0.1:99999", USAGE, "--listen must be HOST:PORT"),
+    Mistake("serve --listen 127.0.0.1:http", USAGE, "not '127.0.0.1:http'"),
+    Mistake("serve --listen [::1", USAGE, "--listen must be HOST:PORT"),
+    Mistake("serve --listen ::1]:80", USAGE, "--listen must be HOST:PORT"),
+    Mistake("metrics --listen [::1", USAGE, "--listen must be HOST:PORT"),
+    Mistake("run pods --listen [::1 " + RUN, WRONG, "--listen must be HOST:PORT"),
+    Mistake("serve --listen unix:" + "a" * 108 + " --cache {cache}", WRONG, "at most 107 bytes"),
+    Mistake("metrics --listen unix:" + "a" * 108 + " --cache {cache}", WRONG, "at most 107 bytes"),
+    Mistake("run pods --listen unix:" + "a" * 108 + " " + RUN, WRONG, "at most 107 bytes"),
     Mistake("serve --listen unix:", USAGE, "--listen must be HOST:PORT"),
     Mistake("serve --listen 0.0.0.0:0 --cache {cache}", WRONG, "--tokens or --review"),
     Mistake("serve --tls-cert x --cache {cache}", WRONG, "--tls-key"),
@@ -260,6 +323,9 @@ MISTAKES = [
     Mistake("get pods --at 1s --recorder none", MISSING, "the directory none does not exist"),
     Mistake("get pods --recorder none --cache {cache}", USAGE, "replaces --cache"),
     Mistake("diff pods --cache {cache}", USAGE, "--since is missing"),
+    Mistake("diff pods --since yesterday --cache {cache}", USAGE, "--since must be"),
+    Mistake("blame pdos a/b --cache {cache}", MISSING, "did you mean pods?"),
+    Mistake("replay config --cache {cache}-other", USAGE, "a flight record is a directory"),
     Mistake("diff pods --since 1s --cache {cache}", MISSING, "changes are not noted"),
     Mistake("diff pods --since 1s --recorder config", USAGE, "a flight record is a directory"),
     Mistake("blame pods --cache {cache}", USAGE, "blame needs one object: RESOURCE NAMESPACE/NAME"),
@@ -280,6 +346,10 @@ MISTAKES = [
     Mistake("run pods --index pods:n=nomod:f " + RUN, WRONG, "cannot be imported"),
     Mistake("run pods po " + RUN, WRONG, "pods and po are the same resource; configure it once"),
     Mistake("run Pods_ " + RUN, WRONG, "'Pods_' is not a resource name"),
+    Mistake("run pods= " + RUN, USAGE, "'pods=' must be RESOURCE, or RESOURCE=KEYS with --etcd"),
+    Mistake("run =/registry/pods " + RUN, USAGE, "must be RESOURCE, or RESOURCE=KEYS"),
+    Mistake("run pods --etcd 127.0.0.1:1", WRONG, "needs the prefix of its keys"),
+    Mistake("run pods --arena-max -1 " + RUN, WRONG, "--arena-max must be a size such as"),
     Mistake("run pods,nodes " + RUN, WRONG, "name each resource by itself: pods nodes"),
     Mistake("run pods all " + RUN, WRONG, "'all' is a category: name each resource"),
     Mistake("run pods -n Bad_NS " + RUN, WRONG, "'Bad_NS' is not a namespace name"),
@@ -320,6 +390,11 @@ MISTAKES = [
     Mistake("run pods --kubeconfig {denied} --context none", WRONG, "none"),
     Mistake("run pods --replay none " + RUN, WRONG, "--replay: the recording none does not exist"),
     Mistake("run pods --record no/such/place " + RUN, WRONG, "does not exist"),
+    Mistake("run pods --record /proc/none " + RUN, WRONG, "--record: /proc/none: "),
+    Mistake("run pods --kubeconfig no-cluster", WRONG, "no cluster 'c'; the file has other"),
+    Mistake("run pods --kubeconfig no-port", WRONG, "not 'https://127.0.0.1:port'"),
+    Mistake("run pods --kubeconfig no-authority", WRONG, "/no/ca.pem: No such file"),
+    Mistake("run pods --kubeconfig no-base64", WRONG, "certificate-authority-data is not base64"),
     Mistake("run pods --record config " + RUN, WRONG, "config exists already; choose a new file"),
     # ---- run: the file ----
     Mistake("run -c none.toml", WRONG, "configuration file none.toml cannot be read: No such file"),
@@ -343,6 +418,10 @@ MISTAKES = [
     # ---- run --validate ----
     Mistake("run pods --validate --server " + DEAD, NO_SERVER, "cannot be reached: Conn"),
     Mistake("run pdos --validate --server {url}", WRONG, "no resource 'pdos'; did you mean pods?"),
+    Mistake("run pods.apps --validate --server {url}", WRONG, "did you mean pods?"),
+    Mistake("run deployments.v9.apps --validate --server {url}", WRONG, "mean deployments.apps?"),
+    Mistake("run pods --validate --kubeconfig no-plugin", WRONG, "no-such-plugin: No such file"),
+    Mistake("run pods/exec --validate --server {url}", WRONG, "'pods/exec' is not a resource"),
     Mistake("run pods widgets --validate --server {url}", WRONG, "no resource 'widgets'"),
     Mistake("run pods --validate --server https{plain}", NO_SERVER, "during TLS"),
     Mistake("run pods --validate --kubeconfig {refused}", DENIED, "HTTP 401 Unauthorized"),

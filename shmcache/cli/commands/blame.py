@@ -92,7 +92,9 @@ def _of_record(options: argparse.Namespace, typed: str, name: str) -> int:
         if change.kind:
             shown = True
             by = past.managers(change.old, change.new)
-            sys.stdout.write(f"{when}  {change.kind}  version {change.version}  by {by}\n")
+            sys.stdout.write(
+                f"{when}  {change.kind}  version {change.version or 'unknown'}  by {by}\n"
+            )
         if change.kind == "MODIFIED":
             sys.stdout.writelines(f"    {text}\n" for text in past.changes(change.old, change.new))
         there = change.new is not None
@@ -128,7 +130,7 @@ def _changes(root: Root, number: int, key: str, known: list[Instant]) -> Iterato
 
 def _change(delta: Delta, known: list[Instant]) -> Iterator[str]:
     by = past.managers(delta.old, delta.new)
-    yield f"{_when(delta, known)}  {delta.kind}  version {delta.version}  by {by}\n"
+    yield f"{_when(delta, known)}  {delta.kind}  version {delta.version or 'unknown'}  by {by}\n"
     if delta.kind == "MODIFIED":
         for text in past.changes(delta.old, delta.new):
             yield f"    {text}\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import SUPPRESS
 
-from shmcache.cli.arguments import value
+from shmcache.cli.arguments import at_least, value
 from shmcache.cli.output import finding, forms, past
 from shmcache.cli.output.finding import DONE, MISSING, USAGE, Trouble
 from shmcache.cli.output.grid import Grid
@@ -82,7 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --watch: show the type of each change",
     )
-    parser.add_argument("--chunk-size", metavar="N", help=SUPPRESS)  # a cache needs no pages
+    # A cache needs no pages.
+    parser.add_argument("--chunk-size", metavar="N", type=at_least(0), help=SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int:

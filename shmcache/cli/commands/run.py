@@ -359,6 +359,8 @@ def flags_of(options: argparse.Namespace) -> dict[str, Any]:
     found["resources"] = {}
     for text in options.resources:
         name, equals, pattern = text.partition("=")
+        if equals and not (name and pattern):
+            raise ValueError(f"{text!r} must be RESOURCE, or RESOURCE=KEYS with --etcd")
         found["resources"][name] = dict(shared) | ({"keys": pattern} if equals else {})
     found["indices"] = {}
     for text in options.index:

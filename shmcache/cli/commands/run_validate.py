@@ -12,6 +12,7 @@ error one line for each problem; the exit status is that of the first kind of pr
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -157,7 +158,10 @@ class _Check:
         )
 
     def _unknown(self, plan: Plan) -> str:
-        near = closest(plan.name.lower(), self._names(), 0.7)
+        name, known = plan.name.lower(), self._names()
+        bare, near = re.split(r"[./]", name)[0], closest(name, known, 0.7)
+        if bare in known and not near.startswith(bare):
+            near = bare
         hint = f"; did you mean {near}?" if near else ""
         return f"the API server has no resource {plan.name!r}{hint}"
 

@@ -260,6 +260,7 @@ def _listen(text: str) -> tuple[str, int, str | None]:
     if text.startswith("unix:") and text != "unix:":
         return "127.0.0.1", 0, text.removeprefix("unix:")
     host, colon, port = text.rpartition(":")
-    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+    number = port.isascii() and port.isdecimal() and int(port) <= 65535
+    if not colon or not number or host.startswith("[") != host.endswith("]"):
         raise ValueError(f"--listen must be HOST:PORT, :PORT or unix:PATH, not {text!r}")
     return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port), None  # noqa: S104 - as everywhere

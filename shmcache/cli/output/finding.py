@@ -151,6 +151,11 @@ def open_cache(name: str | None) -> Cache:
         return shmcache.attach(chosen)
     except SegmentNotFound:
         raise Trouble(no_cache(chosen), NO_CACHE) from None
+    except NotADirectoryError as error:
+        where = error.filename or chosen
+        while not os.path.exists(where):
+            where = os.path.dirname(where)
+        raise Trouble(f"--cache {chosen}: {where} is not a directory", NO_CACHE) from None
     except ValueError as error:
         raise Trouble(f"--cache: {error}", USAGE) from None
     except PermissionError as error:

@@ -79,13 +79,15 @@ class Targets:
         if any("/" in argument for argument in given):
             for argument in given:
                 kind, slash, name = argument.partition("/")
-                if not (kind and slash and name):
+                if not (kind and slash and name) or "/" in name:
                     raise Trouble(
                         f"{argument!r} must be RESOURCE/NAME, as the other arguments are", USAGE
                     )
                 self.named += [(*found, name) for found in names.find(kind, self._kinds)]
         else:
             self.types = self._types(given[0])
+            if "" in given[1:]:
+                raise Trouble("the name of an object is empty", USAGE)
             if given[1:] and len(self.types) == 1:
                 self.named = [(*self.types[0], name) for name in given[1:]]
             elif given[1:]:

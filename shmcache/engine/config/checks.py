@@ -23,6 +23,7 @@ from shmcache.protocol import builtins
 from shmcache.protocol.selectors import fields
 from shmcache.protocol.urls import server_url
 from shmcache.reader.selectors import FieldSelector, LabelSelector
+from shmcache.reasons import reason_of
 from shmcache.recorder.shelf import MIN_BYTES, MIN_KEEP
 from shmcache.settings import format_size
 from shmcache.writer.indexing import resolve
@@ -213,6 +214,11 @@ def _check_new(path: str) -> None:
         raise ConfigurationError(f"--record: {path} exists already; choose a new file")
     if not os.path.isdir(folder):
         raise ConfigurationError(f"--record: the directory {folder} does not exist")
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.unlink(path)
+    except OSError as error:
+        raise ConfigurationError(f"--record: {path}: {reason_of(error)}") from None
 
 
 def _check_plan(plan: Plan) -> None:

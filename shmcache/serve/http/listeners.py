@@ -14,6 +14,7 @@ import stat
 from contextlib import ExitStack
 
 BACKLOG = 1024
+PATH_MAX = 107  # bytes, as the kernel has it
 
 
 def tcp(host: str, port: int, stack: ExitStack) -> socket.socket:
@@ -28,6 +29,8 @@ def unix(path: str, mode: int | None, stack: ExitStack) -> socket.socket:
 
     OSError, with EADDRINUSE where another process listens there.
     """
+    if len(os.fsencode(path)) > PATH_MAX:
+        raise OSError(errno.ENAMETOOLONG, f"a socket's path has at most {PATH_MAX} bytes", path)
     listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
     _remove_stale(path)
     if mode is None:

@@ -134,7 +134,7 @@ def test_addresses_are_explained(tmp_path: Path) -> None:
     )
     assert "this file exists and is not a socket" == reason_of(kept)
     assert f"{regular}: this file exists and is not a socket" == reason_at(kept)
-    assert "AF_UNIX path too long" == reason_of(long)
+    assert "a socket's path has at most 107 bytes" == reason_of(long)
 
 
 @pytest.mark.parametrize(

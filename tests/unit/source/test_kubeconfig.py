@@ -348,11 +348,14 @@ INVALID: dict[str, tuple[Config | str, str]] = {
     "bad brackets": (config_of({}, {"server": "https://["}), "cluster c: server must be"),
     "bad port": (config_of({}, {"server": "https://a:x"}), "cluster c: server must be"),
     "bad scheme": (config_of({}, {"server": "10.0.0.1:6443"}), "cluster c: server must be"),
-    "user missing": (config_of(context={"user": "gone"}), "no user 'gone'; there are: none at all"),
-    "cluster missing": (config_of({}, context={"cluster": None}), "no cluster ''; there are: c"),
+    "user missing": (
+        config_of(context={"user": "gone"}),
+        "no user 'gone'; the file has no such entries",
+    ),
+    "cluster missing": (config_of({}, context={"cluster": None}), "no cluster ''; the file has c"),
     "context missing": (
         without(config_of({}), **{"current-context": "gone"}),
-        "no context 'gone'; there are: here",
+        "no context 'gone'; the file has here",
     ),
     "no context": (without(config_of({}), **{"current-context": ""}), "no current-context"),
     "twice": (

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shmcache.protocol.kinds import ALL_VERBS, CUSTOM_VERBS, Kind
 from shmcache.protocol.selectors.fields import MADE
 from shmcache.protocol.zeros import ZEROS
 
-Object = dict[str, Any]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Object = dict[str, Any]
 
 
 POD_FIELDS = (

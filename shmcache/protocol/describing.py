@@ -9,7 +9,6 @@ DESC2  A cache that a program filled has no descriptions. Then the names of buil
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 from shmcache.protocol.builtins import builtin, defined, optional
@@ -28,7 +27,7 @@ _COLUMN = ("name", "type", "format", "description", "priority", "jsonPath")
 @cache
 def builtins() -> Mapping[str, Kind]:
     """The built-in resources by their keys: pods, deployments.apps."""
-    return {kind.key: replace(kind, verbs=READ_VERBS) for kind in (*builtin(), *optional())}
+    return {kind.key: kind.with_(verbs=READ_VERBS) for kind in (*builtin(), *optional())}
 
 
 @cache
@@ -66,7 +65,7 @@ def kind_of(settings: Mapping[str, Any]) -> Kind | None:
     group, version = str(settings.get("group") or ""), str(settings.get("version") or "v1")
     known = builtins().get(f"{resource}.{group}" if group else str(resource))
     if known is not None:
-        return replace(known, version=version)
+        return known.with_(version=version)
     return Kind(
         group=group,
         version=version,

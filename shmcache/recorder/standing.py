@@ -14,7 +14,6 @@ import json
 import os
 import time
 import zlib
-from typing import Any
 
 from shmcache import _native
 from shmcache.errors import LayoutMismatch, SegmentNotFound, UntrustedSegment
@@ -22,6 +21,8 @@ from shmcache.reasons import reason_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from shmcache.memory.segments import Place
 
 RECORDING, FULL, FAILING = "recording", "full", "failing"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import shmcache
 from shmcache.__main__ import COMMANDS, EXIT_CODES, main
 from shmcache.cli.arguments import Parser
 from shmcache.cli.commands import run
@@ -18,8 +19,12 @@ from shmcache.cli.commands import run
 HELP = """
 import sys
 from shmcache.__main__ import main
-status = main(["--help"])
+try:
+    status = main(sys.argv[1:])
+except SystemExit as end:
+    status = end.code
 heavy = {"orjson", "urllib3", "kubernetes", "tomllib", "logging", "asyncio", "dataclasses"}
+heavy |= {"inspect", "typing"}
 print(status, sorted(heavy & set(sys.modules)))
 """
 WITH_MODULES = [name for name in COMMANDS if name != "help"]
@@ -37,13 +42,32 @@ def parsed(*arguments: str, command: str = "run") -> argparse.Namespace:
     return parser_of(command).parse_args(arguments)
 
 
+def imports_nothing_heavy(*words: str) -> str:
+    """The output of a command that does not."""
+    command = [sys.executable, "-c", HELP, *words]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "0 []" == output.splitlines()[-1]
+    return output
+
+
 def test_help_lists_the_commands_and_imports_nothing_heavy() -> None:
-    output = subprocess.run(
-        [sys.executable, "-c", HELP], capture_output=True, text=True, check=True
-    ).stdout
+    output = imports_nothing_heavy("--help")
 
     assert all(f"\n  {name} " in output for name in COMMANDS)
-    assert "0 []" == output.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "words", ["get --help", "watch --help", "completion bash", "completion --words get p"]
+)
+def test_a_short_command_imports_nothing_heavy(words: str) -> None:
+    imports_nothing_heavy(*words.split())
+
+
+@pytest.mark.parametrize("words", ["get pods -A", "get po -o wide", "get pods -o name -l a=b"])
+def test_get_imports_nothing_heavy(writer: shmcache.Writer, words: str) -> None:
+    writer.put("pods", "default/a", {"metadata": {"name": "a", "namespace": "default"}})
+
+    imports_nothing_heavy(*words.split(), "--cache", writer.name)
 
 
 @pytest.mark.parametrize("name", WITH_MODULES)

@@ -361,4 +361,40 @@ uint64_t shmc_object_member(const struct shmc_span *span, const struct shmc_obje
 shmc_word shmc_object_find(const struct shmc_span *span, shmc_word word, const uint8_t *key,
                            uint32_t length);
 
+/* Which member of objects of one shape (an id is never used twice) has a key: for the last few
+ * shapes. All zero: empty. */
+#define SHMC_MEMBERS 8u /* a power of two */
+struct shmc_members {
+    uint64_t shapes[SHMC_MEMBERS]; /* 0: none, or that of {} */
+    uint64_t numbers[SHMC_MEMBERS]; /* the shape's count: it has no such key */
+};
+
+/* The value of a key in an open object; the members are those of this key alone. */
+static inline shmc_word shmc_members_value(const struct shmc_span *span,
+                                           struct shmc_members *known,
+                                           const struct shmc_object *object, const uint8_t *key,
+                                           size_t length)
+{
+    const size_t slot = object->shape_id & (SHMC_MEMBERS - 1);
+
+    if (known->shapes[slot] != object->shape_id) {
+        known->shapes[slot] = object->shape_id;
+        known->numbers[slot] = shmc_object_member(span, object, key, (uint32_t)length);
+    }
+    const uint64_t number = known->numbers[slot];
+    return number < object->count ? shmc_load_at(span, object->words + number * 8) : SHMC_NOTHING;
+}
+
+/* As shmc_object_find(), with members that are remembered. Forget those of a generation that proves
+ * stale: garbage may bear the id of a shape that is yet to come. */
+static inline shmc_word shmc_members_find(const struct shmc_span *span, struct shmc_members *known,
+                                          shmc_word word, const uint8_t *key, size_t length)
+{
+    struct shmc_object object;
+
+    if (!shmc_object_open(span, word, &object) || object.shape_id == 0)
+        return SHMC_NOTHING;
+    return shmc_members_value(span, known, &object, key, length);
+}
+
 #endif

@@ -43,7 +43,7 @@ static enum shmc_status save_indices(struct shmc_writer *writer, struct shmc_wre
 }
 
 /* Retires a node with the batch, releases the words of its entries, and lists its children. */
-static enum shmc_status drop_node(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
+static enum shmc_status drop_tree_node(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
                                   shmc_offset offset, struct shmc_list *nodes)
 {
     const struct shmc_span *span = &writer->span;
@@ -63,8 +63,30 @@ static enum shmc_status drop_node(struct shmc_writer *writer, const struct shmc_
     return status == SHMC_OK ? shmc_node_drop(writer, offset) : status;
 }
 
-static enum shmc_status drop_tree(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
-                                  shmc_offset top)
+/* The same of a directory, which counts nothing and is of one kind. */
+static enum shmc_status drop_directory_node(struct shmc_writer *writer,
+                                            const struct shmc_tree_kind *kind, shmc_offset offset,
+                                            struct shmc_list *nodes)
+{
+    struct shmc_directory_node node;
+    enum shmc_status status = SHMC_OK;
+
+    (void)kind;
+    if (!shmc_directory_node(&writer->span, offset, &node))
+        return SHMC_CORRUPT;
+    for (uint64_t i = 0; status == SHMC_OK && node.inner && i < node.count; i++) {
+        const shmc_offset child = shmc_load_at(&writer->span, node.words + i * 8);
+        if (child != 0)
+            status = shmc_list_push(&writer->heap, nodes, child);
+    }
+    return status == SHMC_OK ? shmc_node_drop(writer, offset) : status;
+}
+
+typedef enum shmc_status drop_node(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
+                                   shmc_offset offset, struct shmc_list *nodes);
+
+static enum shmc_status drop_nodes(struct shmc_writer *writer, const struct shmc_tree_kind *kind,
+                                   shmc_offset top, drop_node *drop)
 {
     struct shmc_list nodes = {0};
     enum shmc_status status = SHMC_OK;
@@ -73,7 +95,7 @@ static enum shmc_status drop_tree(struct shmc_writer *writer, const struct shmc_
         status = shmc_list_push(&writer->heap, &nodes, top);
     while (status == SHMC_OK && nodes.count > 0) {
         const shmc_offset offset = nodes.items[--nodes.count];
-        status = drop_node(writer, kind, offset, &nodes);
+        status = drop(writer, kind, offset, &nodes);
     }
     shmc_list_free(&writer->heap, &nodes);
     return status;
@@ -83,7 +105,7 @@ static enum shmc_status drop_one(struct shmc_writer *writer, struct shmc_wresour
                                  uint32_t number)
 {
     struct shmc_windex *index = &resource->indices[number];
-    enum shmc_status status = drop_tree(writer, &shmc_index, index->tree);
+    enum shmc_status status = drop_nodes(writer, &shmc_index, index->tree, drop_tree_node);
 
     if (status == SHMC_OK)
         status = shmc_drop_later(writer, index->name);
@@ -209,31 +231,6 @@ enum shmc_status shmc_set_function(struct shmc_writer *writer, uint32_t id, uint
 
 /* ---- resources ------------------------------------------------------------------------------ */
 
-/* A directory counts nothing: only its nodes go. */
-static enum shmc_status drop_directory(struct shmc_writer *writer, shmc_offset top)
-{
-    struct shmc_directory_node node;
-    struct shmc_list nodes = {0};
-    enum shmc_status status = SHMC_OK;
-
-    if (top != 0)
-        status = shmc_list_push(&writer->heap, &nodes, top);
-    while (status == SHMC_OK && nodes.count > 0) {
-        const shmc_offset offset = nodes.items[--nodes.count];
-        if (!shmc_directory_node(&writer->span, offset, &node))
-            status = SHMC_CORRUPT;
-        for (uint64_t i = 0; status == SHMC_OK && node.inner && i < node.count; i++) {
-            const shmc_offset child = shmc_load_at(&writer->span, node.words + i * 8);
-            if (child != 0)
-                status = shmc_list_push(&writer->heap, &nodes, child);
-        }
-        if (status == SHMC_OK)
-            status = shmc_node_drop(writer, offset);
-    }
-    shmc_list_free(&writer->heap, &nodes);
-    return status;
-}
-
 static enum shmc_status drop_words(struct shmc_writer *writer, struct shmc_wresource *resource)
 {
     shmc_word *const words[] = {&resource->now.settings, &resource->now.version, &resource->now.reason,
@@ -254,9 +251,9 @@ static enum shmc_status drop_content(struct shmc_writer *writer, struct shmc_wre
     while (status == SHMC_OK && resource->now.index_count > 0)
         status = drop_one(writer, resource, resource->now.index_count - 1);
     if (status == SHMC_OK)
-        status = drop_tree(writer, &shmc_primary, resource->now.primary);
+        status = drop_nodes(writer, &shmc_primary, resource->now.primary, drop_tree_node);
     if (status == SHMC_OK)
-        status = drop_directory(writer, resource->now.directory);
+        status = drop_nodes(writer, NULL, resource->now.directory, drop_directory_node);
     if (status == SHMC_OK)
         status = drop_words(writer, resource);
     resource->now.primary = resource->now.directory = 0;

@@ -62,14 +62,6 @@ struct shmc_wresource {
     size_t staged_before;      /* the open batch */
 };
 
-/* Which member of objects of one shape (an id is never used twice) has a key: for the last few
- * shapes. All zero: empty. */
-#define SHMC_MEMBERS 4u
-struct shmc_members {
-    uint64_t shapes[SHMC_MEMBERS]; /* 0: none, or that of {} */
-    uint64_t numbers[SHMC_MEMBERS]; /* the shape's count: it has no such key */
-};
-
 /* A step of an index's path, worked out when it is first taken. */
 struct shmc_step {
     uint32_t from, length; /* of the key in the path; SHMC_EACH: [*] */
@@ -173,13 +165,7 @@ static inline shmc_word shmc_member(const struct shmc_span *span, struct shmc_me
         .shape_id = shmc_load_at(span, shmc_load_at(span, shmc_block_of(word))),
         .count = shmc_load_at(span, shmc_load_at(span, shmc_block_of(word)) + 8),
     };
-    const unsigned slot = object.shape_id & (SHMC_MEMBERS - 1);
-    if (known->shapes[slot] != object.shape_id) {
-        known->shapes[slot] = object.shape_id;
-        known->numbers[slot] = shmc_object_member(span, &object, key, length);
-    }
-    const uint64_t number = known->numbers[slot];
-    return number < object.count ? shmc_load_at(span, object.words + number * 8) : SHMC_NOTHING;
+    return shmc_members_value(span, known, &object, key, length);
 }
 
 /* value words ------------------------------------------------------------------------ */

@@ -20,7 +20,6 @@
 #include "python/read/pyread.h"
 
 #define REMEMBERED 256u /* results of a group, a power of two */
-#define SHAPES 8u       /* members of a key, a power of two */
 #define BUDGET 1000000u /* words read for one object */
 
 enum operator { OP_IN, OP_NOT_IN, OP_EXISTS, OP_ABSENT, OP_GREATER, OP_LESS, OP_IS, OP_IS_NOT };
@@ -39,12 +38,9 @@ struct test {
     int64_t bound; /* of gt and lt */
 };
 
-struct member {
-    uint64_t shape_id, index; /* index of the key, UINT64_MAX: absent; shape_id 0: unused */
-};
 struct head {
     struct text key;
-    struct member members[SHAPES];
+    struct shmc_members members;
 };
 
 struct group {
@@ -257,29 +253,6 @@ static bool passes(const struct shmc_span *span, shmc_word word, const struct te
 
 /* ---- a chunk -------------------------------------------------------------------------------- */
 
-/* The value of a key, whose member in objects of this shape is remembered. */
-static shmc_word find(const struct shmc_span *span, struct head *head, shmc_word word)
-{
-    struct shmc_object object;
-    struct shmc_string key;
-
-    if (!shmc_is_object(word) || !shmc_object_open(span, word, &object) || object.shape_id == 0)
-        return SHMC_NOTHING;
-    struct member *member = &head->members[object.shape_id & (SHAPES - 1)];
-    if (member->shape_id != object.shape_id) {
-        uint64_t index = UINT64_MAX;
-        for (uint64_t i = 0; i < object.count && index == UINT64_MAX; i++) {
-            if (shmc_string_open(span, shmc_object_key(span, &object, i), &key) &&
-                key.length == head->key.length &&
-                shmc_string_compare(span, &key, 0, key.length, head->key.at) == 0)
-                index = i;
-        }
-        *member = (struct member){object.shape_id, index};
-    }
-    return member->index < object.count ? shmc_load_at(span, object.words + member->index * 8)
-                                        : SHMC_NOTHING;
-}
-
 static void ask_ahead(const struct shmc_span *span, const shmc_word *words, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -294,7 +267,8 @@ static void follow(const struct shmc_span *span, struct head *head, size_t lengt
     for (size_t step = 0; step < length; step++) {
         ask_ahead(span, words, count);
         for (size_t i = 0; i < count; i++)
-            words[i] = find(span, &head[step], words[i]);
+            words[i] = shmc_members_find(span, &head[step].members, words[i], head[step].key.at,
+                                         head[step].key.length);
     }
 }
 
@@ -324,11 +298,11 @@ static void remember_for(struct shmc_pywhere *where, const shmc_pyroot *root)
         struct group *group = &where->groups[i];
         memset(group->asked, 0xff, sizeof group->asked); /* no word */
         for (size_t k = 0; moved && k < group->head_length; k++)
-            memset(group->head[k].members, 0, sizeof group->head[k].members);
+            group->head[k].members = (struct shmc_members){0};
     }
     if (moved) {
-        memset(where->hashed[0].members, 0, sizeof where->hashed[0].members);
-        memset(where->hashed[1].members, 0, sizeof where->hashed[1].members);
+        where->hashed[0].members = (struct shmc_members){0};
+        where->hashed[1].members = (struct shmc_members){0};
     }
     where->instance = root->instance;
     where->generation = root->at.generation;

@@ -48,29 +48,14 @@ void shmc_pypath_free(struct shmc_pypath *path)
 void shmc_pypath_forget(struct shmc_pypath *path)
 {
     for (size_t i = 0; i < path->length; i++)
-        memset(path->steps[i].members, 0, sizeof path->steps[i].members);
-}
-
-static shmc_word find(const struct shmc_span *span, struct shmc_pystep *step, shmc_word word)
-{
-    struct shmc_object object;
-
-    if (!shmc_is_object(word) || !shmc_object_open(span, word, &object) || object.shape_id == 0)
-        return SHMC_NOTHING;
-    const size_t slot = object.shape_id & (SHMC_PATH_MEMBERS - 1);
-    if (step->members[slot].shape_id != object.shape_id) {
-        step->members[slot].shape_id = object.shape_id;
-        step->members[slot].index =
-            shmc_object_member(span, &object, step->at, (uint32_t)step->length);
-    }
-    const uint64_t index = step->members[slot].index;
-    return index < object.count ? shmc_load_at(span, object.words + index * 8) : SHMC_NOTHING;
+        path->steps[i].members = (struct shmc_members){0};
 }
 
 shmc_word shmc_pypath_head(struct shmc_pypath *path, const struct shmc_span *span, shmc_word word)
 {
     for (size_t i = 0; i < path->head && word != SHMC_NOTHING; i++)
-        word = find(span, &path->steps[i], word);
+        word = shmc_members_find(span, &path->steps[i].members, word, path->steps[i].at,
+                                 path->steps[i].length);
     return word;
 }
 

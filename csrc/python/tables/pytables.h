@@ -29,14 +29,10 @@ PyObject *shmc_nano_object(shmc_nano nano);
 
 /* ---- pypaths.c ------------------------------------------------------------------------------- */
 
-#define SHMC_PATH_MEMBERS 8u /* of a key, by shape; a power of two */
-
 struct shmc_pystep {
     const uint8_t *at; /* in a str of the source; NULL: [*] */
     size_t length;
-    struct {
-        uint64_t shape_id, index;
-    } members[SHMC_PATH_MEMBERS];
+    struct shmc_members members;
 };
 
 struct shmc_pypath {

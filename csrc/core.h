@@ -353,7 +353,7 @@ void shmc_diff_open(struct shmc_diff *diff, const struct shmc_span *span, shmc_o
 /* The next difference, in key order: OK, EMPTY, or CORRUPT (validate both: it may be stale). */
 enum shmc_status shmc_diff_next(struct shmc_diff *diff, struct shmc_difference *found);
 
-/* ---- arena.c: blocks (writer only from here on) ----------------------------------------- */
+/* ---- arena.c, arenaclaim.c: blocks (writer only from here on) --------------------------- */
 
 struct shmc_page {
     uint64_t *meta;      /* per slot: count | link << 32 (see arena.c) */

@@ -1,5 +1,5 @@
 /*
- * arena.c - blocks of DATA: handing out and taking back.
+ * arena.c - blocks of DATA: handing out and taking back (a new writer claims them in arenaclaim.c).
  *
  * The arena is a row of pages of 16 KiB. A page belongs to one size class and is cut
  * into blocks of that size, or it is part of a run of pages that is one large block,
@@ -25,68 +25,16 @@
  *       a birth of 0 means only "at or below birth_base". Births have 27 bits: before they are
  *       used up all are counted from a later base, and the oldest ones become 0.
  */
-#include <stdlib.h>
+#include "values/arena.h"
 
-#include "core.h"
-
-#define CLASS_COUNT 86u
-#define CLASS_LARGE 0xfffeu
-#define CLASS_NOBODY 0xffffu
-#define LARGEST_CLASS_SIZE SHMC_PAGE
 #define RESERVE_PAGES 16u
 #define GROW_STEP (UINT64_C(4) << 20)
 
-static uint32_t class_size(unsigned class_id)
-{
-    static const uint32_t large[] = {2336, 2728, 3272, 4096, 5456, 8192, 16384};
-
-    if (class_id < 31)
-        return 16 + 8 * class_id;
-    if (class_id < 47)
-        return 256 + 16 * (class_id - 30);
-    if (class_id < 63)
-        return 512 + 32 * (class_id - 46);
-    if (class_id < 79)
-        return 1024 + 64 * (class_id - 62);
-    return large[class_id - 79];
-}
-
-static unsigned class_of(uint64_t size)
-{
-    if (size <= 256)
-        return size <= 16 ? 0 : (unsigned)((size - 9) / 8);
-    if (size <= 512)
-        return 30 + (unsigned)((size - 256 + 15) / 16);
-    if (size <= 1024)
-        return 46 + (unsigned)((size - 512 + 31) / 32);
-    if (size <= 2048)
-        return 62 + (unsigned)((size - 1024 + 63) / 64);
-    unsigned class_id = 79;
-    while (class_size(class_id) < size)
-        class_id++;
-    return class_id;
-}
-
-static uint32_t page_of(const struct shmc_arena *arena, shmc_offset block)
-{
-    const uint32_t page = (uint32_t)(block / SHMC_PAGE) - arena->first_page;
-
-    assert(page < arena->page_count);
-    return page;
-}
-
-static uint32_t slot_of(const struct shmc_page *page, shmc_offset block)
-{
-    if (page->class_id == CLASS_LARGE)
-        return 0;
-    return (uint32_t)(block % SHMC_PAGE) / class_size(page->class_id);
-}
-
 uint64_t *shmc_arena_meta(const struct shmc_arena *arena, shmc_offset block)
 {
-    const struct shmc_page *page = &arena->pages[page_of(arena, block)];
+    const struct shmc_page *page = &arena->pages[shmc_page_number(arena, block)];
 
-    if (page->class_id < CLASS_COUNT) {
+    if (page->class_id < SHMC_CLASS_COUNT) {
         const uint32_t in_page = (uint32_t)(block % SHMC_PAGE);
         /* in_page / size, exactly: both are multiples of 8 below 2^14 */
         return &page->meta[(in_page * (uint64_t)arena->reciprocal[page->class_id]) >> 32];
@@ -96,11 +44,11 @@ uint64_t *shmc_arena_meta(const struct shmc_arena *arena, shmc_offset block)
 
 uint64_t shmc_arena_block_size(const struct shmc_arena *arena, shmc_offset block)
 {
-    const struct shmc_page *page = &arena->pages[page_of(arena, block)];
+    const struct shmc_page *page = &arena->pages[shmc_page_number(arena, block)];
 
-    if (page->class_id == CLASS_LARGE)
+    if (page->class_id == SHMC_CLASS_LARGE)
         return (uint64_t)page->used * SHMC_PAGE;
-    return class_size(page->class_id);
+    return shmc_class_size(page->class_id);
 }
 
 uint64_t shmc_arena_high_water(const struct shmc_arena *arena)
@@ -116,11 +64,11 @@ bool shmc_arena_is_block(const struct shmc_arena *arena, shmc_offset block)
         number - arena->first_page >= arena->page_count)
         return false;
     const struct shmc_page *page = &arena->pages[number - arena->first_page];
-    if (page->class_id == CLASS_LARGE)
+    if (page->class_id == SHMC_CLASS_LARGE)
         return block % SHMC_PAGE == 0 && page->meta != NULL;
-    if (page->class_id >= CLASS_COUNT)
+    if (page->class_id >= SHMC_CLASS_COUNT)
         return false;
-    const uint32_t size = class_size(page->class_id);
+    const uint32_t size = shmc_class_size(page->class_id);
     return (block % SHMC_PAGE) % size == 0 && (block % SHMC_PAGE) / size < page->fresh;
 }
 
@@ -136,7 +84,7 @@ static void page_to_nobody(struct shmc_arena *arena, uint32_t number)
     struct shmc_page *page = &arena->pages[number];
 
     memset(page, 0, sizeof(*page));
-    page->class_id = CLASS_NOBODY;
+    page->class_id = SHMC_CLASS_NOBODY;
     arena->free_pages[number / 64] |= UINT64_C(1) << (number % 64);
     arena->free_page_count++;
     if (number < arena->free_page_hint)
@@ -150,7 +98,7 @@ static void page_from_nobody(struct shmc_arena *arena, uint32_t number)
     arena->free_page_count--;
 }
 
-static enum shmc_status pages_reserve(struct shmc_arena *arena, uint32_t count)
+enum shmc_status shmc_arena_reserve(struct shmc_arena *arena, uint32_t count)
 {
     if (count <= arena->page_capacity)
         return SHMC_OK;
@@ -204,7 +152,7 @@ static enum shmc_status file_grow(struct shmc_arena *arena, uint64_t end)
 static enum shmc_status pages_grow(struct shmc_arena *arena, uint32_t count)
 {
     const uint64_t end = shmc_arena_high_water(arena) + (uint64_t)count * SHMC_PAGE;
-    enum shmc_status status = pages_reserve(arena, arena->page_count + count);
+    enum shmc_status status = shmc_arena_reserve(arena, arena->page_count + count);
 
     if (status == SHMC_OK)
         status = file_grow(arena, end);
@@ -291,11 +239,11 @@ static void room_remove(struct shmc_arena *arena, uint32_t number)
     page->next = page->prev = 0;
 }
 
-/* Gives a page to a class (or, with CLASS_LARGE, a run of pages to one block). */
+/* Gives a page to a class (or, with SHMC_CLASS_LARGE, a run of pages to one block). */
 static enum shmc_status page_assign(struct shmc_arena *arena, unsigned class_id, uint32_t run,
                                     uint32_t *number)
 {
-    const size_t slots = class_id < CLASS_COUNT ? SHMC_PAGE / class_size(class_id) : 1;
+    const size_t slots = class_id < SHMC_CLASS_COUNT ? SHMC_PAGE / shmc_class_size(class_id) : 1;
     uint64_t *meta = shmc_heap_resize(arena->heap, NULL, 0, slots * sizeof(uint64_t));
 
     if (meta == NULL)
@@ -307,12 +255,12 @@ static enum shmc_status page_assign(struct shmc_arena *arena, unsigned class_id,
     }
     for (uint32_t i = 0; i < run; i++) {
         page_from_nobody(arena, *number + i);
-        arena->pages[*number + i].class_id = CLASS_LARGE;
+        arena->pages[*number + i].class_id = SHMC_CLASS_LARGE;
     }
     struct shmc_page *page = &arena->pages[*number];
     page->class_id = (uint16_t)class_id;
     page->meta = meta;
-    if (class_id < CLASS_COUNT)
+    if (class_id < SHMC_CLASS_COUNT)
         room_add(arena, *number);
     return SHMC_OK;
 }
@@ -320,8 +268,8 @@ static enum shmc_status page_assign(struct shmc_arena *arena, unsigned class_id,
 static void page_release(struct shmc_arena *arena, uint32_t number)
 {
     struct shmc_page *page = &arena->pages[number];
-    const bool large = page->class_id == CLASS_LARGE;
-    const size_t slots = large ? 1 : SHMC_PAGE / class_size(page->class_id);
+    const bool large = page->class_id == SHMC_CLASS_LARGE;
+    const size_t slots = large ? 1 : SHMC_PAGE / shmc_class_size(page->class_id);
     const uint32_t run = large ? page->used : 1;
 
     if (!large)
@@ -340,7 +288,7 @@ void shmc_arena_hold(struct shmc_arena *arena, bool hold)
         const uint32_t number = (uint32_t)arena->empties.items[i];
         const struct shmc_page *page = &arena->pages[number];
 
-        if (page->class_id < CLASS_COUNT && page->used == 0)
+        if (page->class_id < SHMC_CLASS_COUNT && page->used == 0)
             page_release(arena, number);
     }
     arena->empties.count = 0;
@@ -355,7 +303,7 @@ static enum shmc_status alloc_large(struct shmc_arena *arena, uint64_t size, shm
 
     if (size > arena->data->max_size)
         return SHMC_FULL;
-    const enum shmc_status status = page_assign(arena, CLASS_LARGE, run, &number);
+    const enum shmc_status status = page_assign(arena, SHMC_CLASS_LARGE, run, &number);
     if (status != SHMC_OK)
         return status;
     struct shmc_page *page = &arena->pages[number];
@@ -381,7 +329,7 @@ static enum shmc_status page_with_room(struct shmc_arena *arena, unsigned class_
         *number = arena->room[class_id] - 1;
     if ((status != SHMC_FULL && status != SHMC_NO_SPACE) || !arena->may_use_reserve)
         return status;
-    while (++class_id < CLASS_COUNT) {
+    while (++class_id < SHMC_CLASS_COUNT) {
         if (arena->room[class_id] != 0) {
             *number = arena->room[class_id] - 1;
             return SHMC_OK;
@@ -395,7 +343,7 @@ static void fetch_slot(const struct shmc_arena *arena, const struct shmc_page *p
 {
     const uint8_t *block = arena->data->base +
                            ((uint64_t)arena->first_page + number) * SHMC_PAGE +
-                           (uint64_t)slot * class_size(page->class_id);
+                           (uint64_t)slot * shmc_class_size(page->class_id);
 
     __builtin_prefetch(&page->meta[slot], 1);
     __builtin_prefetch(block, 1);
@@ -407,13 +355,13 @@ enum shmc_status shmc_arena_alloc(struct shmc_arena *arena, uint64_t size, shmc_
     uint32_t number = 0;
     uint32_t slot;
 
-    if (size > LARGEST_CLASS_SIZE)
+    if (size > SHMC_PAGE)
         return alloc_large(arena, size, block);
-    const enum shmc_status status = page_with_room(arena, class_of(size), &number);
+    const enum shmc_status status = page_with_room(arena, shmc_class_of(size), &number);
     if (status != SHMC_OK)
         return status;
     struct shmc_page *page = &arena->pages[number];
-    const uint32_t bytes = class_size(page->class_id);
+    const uint32_t bytes = shmc_class_size(page->class_id);
     if (page->free_head != 0) {
         slot = page->free_head - 1;
         page->free_head = (uint32_t)(page->meta[slot] >> 32);
@@ -444,18 +392,18 @@ static void page_emptied(struct shmc_arena *arena, uint32_t number)
 
 void shmc_arena_free(struct shmc_arena *arena, shmc_offset block)
 {
-    const uint32_t number = page_of(arena, block);
+    const uint32_t number = shmc_page_number(arena, block);
     struct shmc_page *page = &arena->pages[number];
-    const uint32_t slot = slot_of(page, block);
+    const uint32_t slot = shmc_page_slot(page, block);
 
     assert(shmc_meta_count(page->meta[slot]) != SHMC_META_FREE);
     arena->used_bytes -= shmc_arena_block_size(arena, block);
-    if (page->class_id == CLASS_LARGE) {
+    if (page->class_id == SHMC_CLASS_LARGE) {
         page_release(arena, number);
         return;
     }
     const bool was_full =
-        page->free_head == 0 && page->fresh == SHMC_PAGE / class_size(page->class_id);
+        page->free_head == 0 && page->fresh == SHMC_PAGE / shmc_class_size(page->class_id);
     page->meta[slot] = (uint64_t)page->free_head << 32 | SHMC_META_FREE;
     page->free_head = slot + 1;
     page->used--;
@@ -463,264 +411,6 @@ void shmc_arena_free(struct shmc_arena *arena, shmc_offset block)
         room_add(arena, number);
     if (page->used == 0)
         page_emptied(arena, number);
-}
-
-/* ---- taking over ------------------------------------------------------------------- */
-
-/*
- * Which class a page has is not written anywhere: it follows from the blocks found in it. A page
- * takes the class of the first block that is claimed there, and a larger one when a later block
- * is larger, or does not lie on its grid (a batch short of room takes larger slots: ARENA5). The
- * class that the page had fits all its blocks, so that the search never passes it; blocks in
- * different slots cannot overlap.
- */
-
-enum shmc_status shmc_arena_adopt(struct shmc_arena *arena, uint64_t high_water)
-{
-    const uint32_t count = (uint32_t)(high_water / SHMC_PAGE) - arena->first_page;
-    const enum shmc_status status = pages_reserve(arena, count);
-
-    if (status != SHMC_OK)
-        return status;
-    for (; arena->page_count < count; arena->page_count++)
-        arena->pages[arena->page_count] = (struct shmc_page){.class_id = CLASS_NOBODY};
-    return SHMC_OK;
-}
-
-/* An array of metas for unclaimed blocks. */
-static uint64_t *metas_make(struct shmc_arena *arena, uint32_t slots)
-{
-    uint64_t *meta = shmc_heap_resize(arena->heap, NULL, 0, slots * sizeof(uint64_t));
-
-    for (uint32_t i = 0; meta != NULL && i < slots; i++)
-        meta[i] = SHMC_META_FREE;
-    return meta;
-}
-
-static uint32_t slots_of(const struct shmc_page *page)
-{
-    return page->class_id < CLASS_COUNT ? SHMC_PAGE / class_size(page->class_id) : 1;
-}
-
-/* Whether a block at `in_page` begins a slot of `size` bytes. */
-static bool on_grid(uint32_t in_page, uint32_t size)
-{
-    return in_page % size == 0 && in_page / size < SHMC_PAGE / size;
-}
-
-/* Whether every claimed block of the page, and one at `in_page`, begins a slot of `size` bytes. */
-static bool fits_grid(const struct shmc_page *page, uint32_t in_page, uint32_t size)
-{
-    const uint32_t old = page->class_id < CLASS_COUNT ? class_size(page->class_id) : 0;
-
-    if (!on_grid(in_page, size))
-        return false;
-    for (uint32_t i = 0; old != 0 && i < SHMC_PAGE / old; i++) {
-        if ((uint32_t)page->meta[i] != SHMC_META_FREE && (i * old) % size != 0)
-            return false;
-    }
-    return true;
-}
-
-/* Gives a page the smallest class, from `class_id` on, whose grid fits its blocks and one more. */
-static enum shmc_status page_suit(struct shmc_arena *arena, struct shmc_page *page,
-                                  unsigned class_id, uint32_t in_page)
-{
-    const uint32_t old_slots = slots_of(page);
-    const uint32_t old_size = page->meta != NULL ? class_size(page->class_id) : 0;
-
-    while (class_id < CLASS_COUNT && !fits_grid(page, in_page, class_size(class_id)))
-        class_id++;
-    if (class_id == CLASS_COUNT)
-        return SHMC_CORRUPT;
-    uint64_t *meta = metas_make(arena, SHMC_PAGE / class_size(class_id));
-    if (meta == NULL)
-        return SHMC_NO_MEMORY;
-    for (uint32_t i = 0; page->meta != NULL && i < old_slots; i++) {
-        if ((uint32_t)page->meta[i] != SHMC_META_FREE)
-            meta[i * old_size / class_size(class_id)] = page->meta[i];
-    }
-    if (page->meta != NULL)
-        shmc_heap_resize(arena->heap, page->meta, old_slots * sizeof(uint64_t), 0);
-    page->meta = meta;
-    page->class_id = (uint16_t)class_id;
-    return SHMC_OK;
-}
-
-static enum shmc_status claim_large(struct shmc_arena *arena, shmc_offset block, uint64_t size)
-{
-    const uint32_t number = (uint32_t)(block / SHMC_PAGE) - arena->first_page;
-    const uint64_t run = (size + SHMC_PAGE - 1) / SHMC_PAGE;
-
-    if (block % SHMC_PAGE != 0 || run > arena->page_count - number)
-        return SHMC_CORRUPT;
-    for (uint32_t i = number; i < number + run; i++) {
-        if (arena->pages[i].class_id != CLASS_NOBODY)
-            return SHMC_CORRUPT;
-    }
-    struct shmc_page *page = &arena->pages[number];
-    page->meta = metas_make(arena, 1);
-    if (page->meta == NULL)
-        return SHMC_NO_MEMORY;
-    for (uint32_t i = number; i < number + run; i++)
-        arena->pages[i].class_id = CLASS_LARGE;
-    page->used = (uint32_t)run;
-    return SHMC_OK;
-}
-
-static struct shmc_page *page_at(const struct shmc_arena *arena, shmc_offset block)
-{
-    const uint64_t number = block / SHMC_PAGE;
-
-    if ((block & 7u) != 0 || number < arena->first_page ||
-        number - arena->first_page >= arena->page_count)
-        return NULL;
-    return &arena->pages[number - arena->first_page];
-}
-
-/* Where a block's meta is, if a block is possible there. */
-static inline uint64_t *meta_at(const struct shmc_arena *arena, shmc_offset block)
-{
-    const struct shmc_page *page = page_at(arena, block);
-    const uint32_t in_page = (uint32_t)(block % SHMC_PAGE);
-
-    if (page == NULL || page->meta == NULL)
-        return NULL;
-    uint32_t slot = 0;
-    if (page->class_id < CLASS_COUNT) { /* in_page / size, exactly */
-        slot = (uint32_t)((in_page * (uint64_t)arena->reciprocal[page->class_id]) >> 32);
-        if (slot * class_size(page->class_id) != in_page || slot >= slots_of(page))
-            return NULL;
-    } else if (in_page != 0) {
-        return NULL;
-    }
-    return &page->meta[slot];
-}
-
-uint64_t *shmc_arena_claimed(const struct shmc_arena *arena, shmc_offset block)
-{
-    uint64_t *meta = meta_at(arena, block);
-
-    return meta == NULL || (uint32_t)*meta == SHMC_META_FREE ? NULL : meta;
-}
-
-void shmc_arena_fetch(const struct shmc_arena *arena, shmc_offset block)
-{
-    const uint64_t *meta = meta_at(arena, block);
-
-    if (meta != NULL)
-        __builtin_prefetch(meta, 1);
-}
-
-enum shmc_status shmc_arena_claim(struct shmc_arena *arena, shmc_offset block, uint64_t size,
-                                  uint64_t meta)
-{
-    struct shmc_page *page = page_at(arena, block);
-    const uint32_t in_page = (uint32_t)(block % SHMC_PAGE);
-    enum shmc_status status = SHMC_OK;
-
-    if (page == NULL)
-        return SHMC_CORRUPT;
-    if (size > LARGEST_CLASS_SIZE) {
-        status = claim_large(arena, block, size);
-    } else if (page->class_id == CLASS_LARGE) {
-        status = SHMC_CORRUPT;
-    } else {
-        const unsigned wanted = class_of(size);
-        const bool has_class = page->class_id < CLASS_COUNT;
-        if (!has_class || wanted > page->class_id ||
-            !on_grid(in_page, class_size(page->class_id))) /* earlier claims fit already */
-            status = page_suit(arena, page,
-                               has_class && page->class_id > wanted ? page->class_id : wanted,
-                               in_page);
-    }
-    if (status != SHMC_OK)
-        return status;
-    uint64_t *at = &page->meta[slot_of(page, block)];
-    if ((uint32_t)*at != SHMC_META_FREE)
-        return SHMC_CORRUPT; /* it was claimed as something else */
-    *at = meta;
-    return SHMC_OK;
-}
-
-static void chain(struct shmc_arena *arena, uint64_t *meta, shmc_offset block,
-                  struct shmc_chain *left)
-{
-    *meta = SHMC_META_LIMBO;
-    if (left->first == 0)
-        left->first = shmc_granule(block);
-    else
-        *shmc_arena_meta(arena, (shmc_offset)left->last << 3) =
-            (uint64_t)shmc_granule(block) << 32 | SHMC_META_LIMBO;
-    left->last = shmc_granule(block);
-}
-
-/* Pages without a claimed block: one large block for each run of them. */
-static enum shmc_status settle_run(struct shmc_arena *arena, uint32_t first, uint32_t end,
-                                   struct shmc_chain *left)
-{
-    struct shmc_page *page = &arena->pages[first];
-
-    page->meta = metas_make(arena, 1);
-    if (page->meta == NULL)
-        return SHMC_NO_MEMORY;
-    for (uint32_t i = first; i < end; i++)
-        arena->pages[i].class_id = CLASS_LARGE;
-    page->used = end - first;
-    page->fresh = 1; /* a run of one page looks like a page with one slot */
-    arena->used_bytes += (uint64_t)page->used * SHMC_PAGE;
-    left->bytes += (uint64_t)page->used * SHMC_PAGE;
-    chain(arena, &page->meta[0], ((uint64_t)arena->first_page + first) * SHMC_PAGE, left);
-    return SHMC_OK;
-}
-
-/* The slots of a page with a class: now all used (ARENA1, ARENA2), by a claimed block or in
- * limbo. */
-static void settle_slots(struct shmc_arena *arena, uint32_t number, struct shmc_chain *left)
-{
-    struct shmc_page *page = &arena->pages[number];
-    const uint32_t slots = slots_of(page);
-    const uint32_t size = class_size(page->class_id);
-    const shmc_offset start = ((uint64_t)arena->first_page + number) * SHMC_PAGE;
-
-    for (uint32_t i = 0; i < slots; i++) {
-        if ((uint32_t)page->meta[i] != SHMC_META_FREE) {
-            page->meta[i] &= (uint64_t)SHMC_META_IN << 32 | UINT32_MAX;
-            left->uncounted += page->meta[i] == 0 ? size : 0;
-            continue;
-        }
-        chain(arena, &page->meta[i], start + i * size, left);
-        left->bytes += size;
-    }
-    page->used = slots;
-    page->fresh = (uint16_t)slots;
-    arena->used_bytes += (uint64_t)slots * size;
-}
-
-enum shmc_status shmc_arena_settle(struct shmc_arena *arena, struct shmc_chain *left)
-{
-    enum shmc_status status = SHMC_OK;
-    uint32_t end;
-
-    *left = (struct shmc_chain){0};
-    for (uint32_t i = 0; status == SHMC_OK && i < arena->page_count; i = end) {
-        struct shmc_page *page = &arena->pages[i];
-
-        end = i + 1;
-        if (page->class_id < CLASS_COUNT) {
-            settle_slots(arena, i, left);
-        } else if (page->class_id == CLASS_LARGE) {
-            page->meta[0] &= (uint64_t)SHMC_META_IN << 32 | UINT32_MAX;
-            left->uncounted += page->meta[0] == 0 ? (uint64_t)page->used * SHMC_PAGE : 0;
-            arena->used_bytes += (uint64_t)page->used * SHMC_PAGE;
-            end = i + page->used;
-        } else {
-            while (end < arena->page_count && arena->pages[end].class_id == CLASS_NOBODY)
-                end++;
-            status = settle_run(arena, i, end, left);
-        }
-    }
-    return status;
 }
 
 /* ---- births ----------------------------------------------------------------------- */
@@ -737,7 +427,7 @@ static void births_shift(struct shmc_arena *arena, uint64_t by)
 {
     for (uint32_t i = 0; i < arena->page_count; i++) {
         const struct shmc_page *page = &arena->pages[i];
-        const uint32_t slots = page->class_id == CLASS_LARGE ? 1u : page->fresh;
+        const uint32_t slots = page->class_id == SHMC_CLASS_LARGE ? 1u : page->fresh;
 
         for (uint32_t slot = 0; page->meta != NULL && slot < slots; slot++) {
             const uint32_t birth = shmc_meta_birth(page->meta[slot]);
@@ -778,7 +468,7 @@ enum shmc_status shmc_arena_create(struct shmc_arena *arena, struct shmc_segment
     arena->first_page = (uint32_t)(arena->super->arena_offset / SHMC_PAGE);
     const uint64_t pages = data->max_size / SHMC_PAGE - arena->first_page;
     arena->reserve = pages / 8 < RESERVE_PAGES ? (uint32_t)(pages / 8) : RESERVE_PAGES;
-    const size_t size = CLASS_COUNT * sizeof(uint32_t);
+    const size_t size = SHMC_CLASS_COUNT * sizeof(uint32_t);
     arena->room = shmc_heap_resize(heap, NULL, 0, size);
     arena->reciprocal = shmc_heap_resize(heap, NULL, 0, size);
     if (arena->room == NULL || arena->reciprocal == NULL) {
@@ -786,14 +476,14 @@ enum shmc_status shmc_arena_create(struct shmc_arena *arena, struct shmc_segment
         return SHMC_NO_MEMORY;
     }
     memset(arena->room, 0, size);
-    for (unsigned i = 0; i < CLASS_COUNT; i++)
-        arena->reciprocal[i] = (uint32_t)((UINT64_C(1) << 32) / class_size(i) + 1);
+    for (unsigned i = 0; i < SHMC_CLASS_COUNT; i++)
+        arena->reciprocal[i] = (uint32_t)((UINT64_C(1) << 32) / shmc_class_size(i) + 1);
     return SHMC_OK;
 }
 
 void shmc_arena_destroy(struct shmc_arena *arena)
 {
-    const size_t size = CLASS_COUNT * sizeof(uint32_t);
+    const size_t size = SHMC_CLASS_COUNT * sizeof(uint32_t);
 
     if (arena->heap == NULL)
         return; /* never created */
@@ -801,7 +491,7 @@ void shmc_arena_destroy(struct shmc_arena *arena)
         const struct shmc_page *page = &arena->pages[i];
         if (page->meta != NULL) {
             const size_t slots =
-                page->class_id < CLASS_COUNT ? SHMC_PAGE / class_size(page->class_id) : 1;
+                page->class_id < SHMC_CLASS_COUNT ? SHMC_PAGE / shmc_class_size(page->class_id) : 1;
             shmc_heap_resize(arena->heap, page->meta, slots * sizeof(uint64_t), 0);
         }
     }

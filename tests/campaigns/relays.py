@@ -29,6 +29,7 @@ import argparse
 import bisect
 import collections
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -39,7 +40,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -291,8 +292,10 @@ class Weather:
         self._stopped: list[tuple[float, Group]] = []
         self.events: collections.Counter[str] = collections.Counter()
 
-    def blow(self, until: float) -> None:
+    def blow(self, until: float, tick: Callable[[], object]) -> None:
+        """Faults until then; `tick` is called before each."""
         while time.monotonic() < until:
+            tick()
             time.sleep(self._rng.uniform(0.05, self._pause))
             self._wake()
             kind = self._rng.choices(
@@ -383,13 +386,27 @@ def free_ports(count: int) -> list[int]:
         return [sock.getsockname()[1] for sock in found]
 
 
+class Asked:
+    """The requests for pods so far, by their purpose: the server remembers the last ones alone."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+        self._last: Any = None
+        self._found: collections.Counter[str] = collections.Counter()
+
+    def so_far(self) -> collections.Counter[str]:
+        """To be called before the server forgets."""
+        log = self._server.log
+        fresh = list(itertools.takewhile(lambda one: one is not self._last, reversed(log)))
+        assert self._last is None or len(fresh) < len(log), "the server has forgotten some"
+        self._last = log[-1] if log else None
+        self._found.update(purpose(one) for one in fresh if one.resource == "pods")
+        return self._found.copy()
+
+
 def asked(server: ApiServer) -> collections.Counter[str]:
-    """The requests for pods, by their purpose."""
-    found: collections.Counter[str] = collections.Counter()
-    for record in server.log:
-        if record.resource == "pods":
-            found[purpose(record)] += 1
-    return found
+    """The requests that the server remembers."""
+    return Asked(server).so_far()
 
 
 def purpose(record: Any) -> str:
@@ -412,10 +429,10 @@ def has_members(group: int) -> bool:
     return True
 
 
-def eventually(what: str, holds: Any) -> None:
+def eventually(what: str, holds: Any, otherwise: Any = str) -> None:
     end = time.monotonic() + DEADLINE
     while not holds():
-        assert time.monotonic() < end, f"{what}: not within {DEADLINE:g} s"
+        assert time.monotonic() < end, f"{what}: not within {DEADLINE:g} s {otherwise()}"
         time.sleep(0.05)
 
 
@@ -437,20 +454,25 @@ def run(options: argparse.Namespace, *, name: str, folder: Path) -> None:
         running(server, name, folder, options.leaves) as world,
         contextlib.ExitStack() as stack,
     ):
-        begun = asked(server)
+        requests = Asked(server)
         followers = [Follower(group.name) for group in world.leaves]
         for follower in followers:
             stack.callback(follower.close)
             assert follower.registration.wait_synced(DEADLINE)
         simulated = Simulated(world, options.simulated, seed)
         stack.callback(simulated.end)
+        begun = requests.so_far()
         writes = Writes(server, seed, options.write_pause)
         weather = Weather(world, followers, seed, options.fault_pause)
         writes.start()
-        weather.blow(time.monotonic() + options.seconds)
+        weather.blow(time.monotonic() + options.seconds, requests.so_far)
         writes.end()
-        say(f"{writes.count} writes, {dict(weather.events)}, requests {dict(asked(server))}")
-        check(server, world, followers, writes, begun)
+        say(f"{writes.count} writes, {dict(weather.events)}")
+        check(server, world, followers, writes)
+        say(f"requests {dict(requests.so_far())}")
+        for kind in ("list", "watch-list"):
+            lists = requests.so_far()[kind]
+            assert lists == begun[kind], f"{kind}: {lists}, at the beginning {begun[kind]}"
         say(f"{options.leaves} leaves were without their relay: {spread(resumed(weather, writes))}")
         simulated.check(contents_at(server))
 
@@ -466,15 +488,15 @@ def check(
     world: World,
     followers: list[Follower],
     writes: Writes,
-    begun: collections.Counter[str],
 ) -> None:
-    """RELAYS1 to RELAYS3."""
+    """RELAYS1 and RELAYS2."""
     theirs = contents_at(server)
     for follower in followers:
         eventually(follower.name, lambda follower=follower: follower.contents() == theirs)
         eventually(
-            f"{follower.name}: {follower.count} changes of {writes.count}",
+            f"{follower.name} has all changes",
             lambda follower=follower: follower.count >= writes.count,
+            lambda follower=follower: missed(follower, writes),
         )
         for key in {*writes.written, *follower.seen}:
             assert follower.seen[key] == writes.written[key], f"{follower.name}: {key}"
@@ -482,9 +504,19 @@ def check(
         with shmcache.attach(group.name) as cache:
             relay = cache["pods"]
             eventually(group.name, lambda relay=relay: contents_of(relay) == theirs)
-    lists = asked(server)
-    for kind in ("list", "watch-list"):
-        assert lists[kind] == begun[kind], f"{kind}: {lists[kind]}, at the beginning {begun[kind]}"
+
+
+def missed(follower: Follower, writes: Writes) -> str:
+    """The changes that a leaf did not see, for people."""
+    status = follower.cache["pods"].status
+    texts = [f"{follower.count} of {writes.count}, {dict(status.counters)}"]
+    moments = {version: moment for moment, version in writes.moments}
+    for key, written in writes.written.items():
+        if follower.seen[key] != written:
+            gone = [one for one in written if one not in follower.seen[key]]
+            ages = [f"{time.monotonic() - moments.get(one, 0.0):.1f} s ago" for one in gone]
+            texts.append(f"{key}: {gone}, written {ages}")
+    return "; ".join(texts)
 
 
 def contents_of(resource: Any) -> dict[str, str]:
@@ -496,6 +528,7 @@ def options_of(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--leaves", type=int, default=4)
     parser.add_argument("--simulated", type=int, default=0, help="leaves that are sockets alone")
+    parser.add_argument("--logs", type=Path, help="keep the logs of all commands there")
     parser.add_argument("--write-pause", type=float, default=RATE)
     parser.add_argument("--fault-pause", type=float, default=0.6, help="at most; 0.05 at least")
     seed = int(os.environ.get("SEED") or random.SystemRandom().getrandbits(32))
@@ -507,7 +540,7 @@ def main() -> int:
     options = options_of()
     say(f"SEED={options.seed}")
     with tempfile.TemporaryDirectory() as folder:
-        run(options, name=f"relays-{os.getpid()}", folder=Path(folder))
+        run(options, name=f"relays-{os.getpid()}", folder=options.logs or Path(folder))
     say("passed")
     return 0
 

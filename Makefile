@@ -51,7 +51,7 @@ OUT ?= build/$(VARIANT)
 CORE_OBJECTS := $(patsubst %.c,$(OUT)/core/%.o,$(notdir $(CORE)))
 SHARED_OBJECTS := $(patsubst %.c,$(OUT)/shared/%.o,$(notdir $(C_SHARED)))
 
-.PHONY: adopters lost-events relays consistency hostile help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz etcd-campaign queue-campaign memory-limit bench demo packages release future matrix stress py-mutants kubectl-matrix clean
+.PHONY: adopters lost-events relays hand-overs consistency hostile help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz etcd-campaign queue-campaign memory-limit bench demo packages release future matrix stress py-mutants kubectl-matrix clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -191,6 +191,9 @@ chaos: build ## `shmcache run` under faults, kills and writes: 10 minutes; SEED=
 
 relays: build ## two tiers of relays under kills, stops and restarts; SEED=, RELAYS="--seconds 600 --simulated 200 --write-pause 0.04"
 	$(RUN_CAMPAIGN)/relays.py $(RELAYS)
+
+hand-overs: build ## machines that share keys by Leases are killed, stopped, cut off; SEED=, HAND_OVERS="--hand-overs 100 --duration 6"
+	$(RUN_CAMPAIGN)/hand_overs.py $(HAND_OVERS)
 
 consistency: build ## consistent reads against a checker of histories; SEED=, CONSISTENCY="--operations 1000000"
 	$(RUN_CAMPAIGN)/consistency.py $(CONSISTENCY)

@@ -11,7 +11,6 @@ import os
 import resource
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wall_clock import WallClock
 from workers import PATIENCE, Worker, eventually
 
 import shmcache
@@ -482,23 +482,6 @@ def test_g44_a_reflector_without_descriptors_reports_it_and_recovers(
 
 
 # ---- clocks ------------------------------------------------------------------------------------
-
-
-class WallClock:
-    """The clock of processes started with `environment`, moved while they run."""
-
-    def __init__(self, directory: Path) -> None:
-        library, self._file = directory / "clock_shift.so", directory / "shift"
-        source = str(TESTS / "support" / "clock_shift.c")
-        subprocess.run(
-            ["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", str(library), source], check=True
-        )
-        self._file.write_bytes(bytes(8))
-        self.environment = {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(self._file)}
-
-    def move(self, seconds: int) -> None:
-        with self._file.open("r+b", buffering=0) as file:
-            file.write(struct.pack("=q", seconds))
 
 
 WORKER = """

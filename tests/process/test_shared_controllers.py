@@ -7,96 +7,21 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
+import hand_overs
 import pytest
-from controlled import Journal, act
-from lease_processes import CutProxy
-from sharing_machines import Machine
+from conftest import SEED
+from controlled import act
+from sharing_machines import LEASES, PODS, Machine, Site, pod
 from workers import eventually
 
 import shmcache
-from shmcache import states
-from shmcache.lease.slots import SlotTable, slot_of
-from shmcache.memory.segments import Place
-from shmcache.testing import ApiServer
+from shmcache.lease.slots import slot_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-
-SHORT: dict[str, Any] = {"duration": 3.0, "renew_deadline": 2.0, "retry_period": 0.2}
-LEASES = "leases.coordination.k8s.io"
-PODS = 60
-Start = Callable[..., Machine]
-
-
-class Site:
-    """A server, and machines whose caches show the same pods."""
-
-    def __init__(self, name: str, path: str, stack: ExitStack) -> None:
-        self.server = stack.enter_context(ApiServer(seed=1))
-        self.journal = Journal(path)
-        self.writers: dict[str, shmcache.Writer] = {}
-        self.proxies: dict[str, CutProxy] = {}
-        self._name = name
-        self._stack = stack
-        self._version = 1
-
-    def machine(self, by: str, lease: dict[str, Any] | None = None, **more: Any) -> Machine:
-        number = len(self.writers)
-        name = f"{self._name}-{number}"
-        self._stack.callback(Place(name).unlink)
-        writer = self._stack.enter_context(
-            shmcache.Writer(name, ["pods"], arena_max="64MiB", ring_slots=4096)
-        )
-        self.writers[name] = writer
-        self._fill(writer)
-        proxy = self.proxies[name] = CutProxy(self.server.port)
-        self._stack.callback(proxy.close)
-        settings = {"server": proxy.url, **(lease or SHORT)}
-        return self._stack.enter_context(Machine(name, self.journal.path, by, settings, **more))
-
-    def _fill(self, writer: shmcache.Writer) -> None:
-        with writer.batch():
-            writer.apply("pods", [pod(number) for number in range(PODS)])
-            writer.set_state("pods", states.SYNCED, "1")
-
-    def change(self) -> None:
-        """All pods change, in all caches."""
-        self._version += 1
-        for writer in self.writers.values():
-            with writer.batch():
-                writer.apply("pods", [pod(number, self._version) for number in range(PODS)])
-                writer.set_state("pods", states.SYNCED, str(self._version))
-
-    def done(self, since: int = 0) -> set[str]:
-        """Keys whose reconciles ended after so many lines."""
-        return {line.key for line in self.journal.lines()[since:] if line.what == "end"}
-
-    def await_all(self, since: int = 0) -> None:
-        eventually(
-            lambda: len(self.done(since)) == PODS,
-            f"only {len(self.done(since))} keys; {self.server.list(LEASES)}",
-        )
-
-    def owners(self) -> SlotTable:
-        """The table; an empty one before its first write."""
-        found = [one for one in self.server.list(LEASES) if one["metadata"]["name"] == "web"]
-        return SlotTable.of(found[0]) if found else SlotTable()
-
-    def check(self) -> None:
-        """Never two processes in one key."""
-        self.journal.check()
-
-
-def pod(number: int, version: int = 1) -> dict[str, Any]:
-    metadata = {
-        "namespace": "prod", "name": f"web-{number}", "uid": f"u-{number}",
-        "resourceVersion": str(version),
-    }  # fmt: skip
-    return {"metadata": metadata, "do": "nap", "value": "0.002"}
 
 
 @pytest.fixture
@@ -259,6 +184,12 @@ def token_of(site: Site, turn: int) -> int:
     for writer in site.writers.values():
         writer.apply("pods", [{**pod(0, 10 + turn), "do": "token"}])
     return int(site.journal.wait("token", "prod/web-0", seen + 1)[-1].version or 0)
+
+
+@pytest.mark.slow
+def test_a_few_forced_hand_overs(name: str, tmp_path: Path) -> None:
+    """HAND2 and HAND3; `make hand-overs` runs for longer, and looks at the clock."""
+    hand_overs.run(3, 3.0, SEED, name=name, folder=tmp_path)
 
 
 def test_a_controller_with_a_lease_is_run_and_not_started(name: str) -> None:

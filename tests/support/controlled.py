@@ -117,7 +117,7 @@ def _do(key: str, what: str, until: int, value: str) -> shmcache.Requeue | None:
     if what == "wait":
         while not journal().lines(RELEASED):
             time.sleep(0.005)
-    if what == "nap":
+    if what in {"nap", "token"} and value:
         time.sleep(float(value))
     if what == "die" and again:
         os.kill(os.getpid(), signal.SIGKILL)

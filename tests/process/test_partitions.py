@@ -90,6 +90,10 @@ class Box(Group):
     def command(self) -> list[str]:
         return ["ip", "netns", "exec", self.space, *super().command()]
 
+    def text(self) -> str:
+        """Its log."""
+        return self._log.read_text()
+
     def connections(self) -> set[tuple[str, str]]:
         """The established ones: local and remote address, as the kernel writes them."""
         table = subprocess.run(
@@ -227,6 +231,7 @@ def test_a_machine_without_its_cable_states_it_and_catches_up(net: Net) -> None:
     before = net.lists()
     leaf.cut()
     net.write("second")
+    eventually("a look fails, long before the connection", lambda: "leaves http" in leaf.text())
     eventually("it is stated", lambda: pods.status.state == "retrying")
     assert contents_of(pods).keys() == {"first"}
     eventually("the age", lambda: (pods.status.age or 0.0) > 1.0)

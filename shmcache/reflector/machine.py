@@ -502,9 +502,7 @@ class Reflector:
         self._watch_broke(found.failure)
 
     def _watch_closed(self, _: Closed) -> None:
-        lasted = self._now - self._began
-        brief = lasted < self.settings.short_watch and not self._moved
-        self._brief = self._brief + 1 if brief else 0
+        lasted, brief = self._now - self._began, self._ends_briefly()
         if brief and self._brief <= self.settings.short_watches and self._position.resumable:
             self._await(self._patience.aside(), SERVER, self._watch)
         elif brief:
@@ -561,7 +559,13 @@ class Reflector:
             return False
         if failure.kind is FailureKind.ELSEWHERE or failure.at_once:
             return True
-        return self._moved or self._now - self._began >= self.settings.short_watch
+        return not self._ends_briefly() or self._brief <= self.settings.short_watches
+
+    def _ends_briefly(self) -> bool:
+        """Counts the very short watches in a row that brought nothing; whether this was one."""
+        brief = self._now - self._began < self.settings.short_watch and not self._moved
+        self._brief = self._brief + 1 if brief else 0
+        return brief
 
     def _is_silent(self) -> bool:
         """Whether the watch that just ended brought nothing while a bookmark was due."""

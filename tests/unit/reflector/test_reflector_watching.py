@@ -277,6 +277,21 @@ def test_a_very_short_watch_that_brought_nothing_is_a_failure() -> None:
     assert lists_next(made, actions)
 
 
+@pytest.mark.parametrize("broken", [False, True])
+def test_where_relays_come_and_go_a_few_very_short_watches_are_repeated(broken: bool) -> None:
+    """R-RF-09, with short_watches: whether a relay closes a watch as it ends, or is killed."""
+    made = watching(short_watches=2)
+
+    def ended() -> list[Action]:
+        made.later(0.5)
+        return made.failed(statuses.hung_up()) if broken else made.closed()
+
+    for _ in range(2):
+        assert not lists_next(made, ended())
+        made.opened()
+    assert lists_next(made, ended())
+
+
 def test_a_short_watch_with_known_events_only_brought_nothing() -> None:
     """Stricter than client-go, for which any event makes a watch a good one."""
     made = watching()

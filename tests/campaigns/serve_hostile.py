@@ -32,6 +32,11 @@ def misbehave(port: int, ways: list[str], count: int, seconds: float) -> None:
         crowd.pump(seconds)
 
 
+def _why(refused: list[str]) -> str:
+    """The different reasons, as far as there are any."""
+    return f" ({'; '.join(sorted(set(refused)))})" if refused else ""
+
+
 def memory(ways: list[str], count: int, seconds: float) -> bool:
     """Prints the cost of each way; returns whether it is within the limit."""
     flags = [flag for way in ways for flag in hostile.WAYS[way].flags]
@@ -41,7 +46,8 @@ def memory(ways: list[str], count: int, seconds: float) -> bool:
     refused = [one for one in others.refused if one.startswith("probe")]
     name = ways[0] if len(ways) == 1 else "all of them"
     print(f"{name:36} {beyond / (1 << 20):7.1f} MiB beyond idle, {cost.ended} ended, "
-          f"{len(others.probes)} probes, {len(refused)} refused", flush=True)  # fmt: skip
+          f"{len(others.probes)} probes, {len(refused)} refused{_why(refused)}",
+          flush=True)  # fmt: skip
     return beyond <= LIMIT and not refused
 
 
@@ -64,7 +70,8 @@ def others(ways: list[str], clients: int, seconds: float) -> bool:
     name = ways[0] if len(ways) == 1 else "all of them"
     print(f"{name:36} GET p99 {disturbed.p99() * 1e3:6.2f} ms, quiet {quiet.p99() * 1e3:5.2f} ms: "
           f"{ratio:4.1f} times, {len(disturbed.waits)} GETs; {len(disturbed.probes)} probes, "
-          f"slowest {max(disturbed.probes) * 1e3:.0f} ms; {len(disturbed.refused)} refused",
+          f"slowest {max(disturbed.probes) * 1e3:.0f} ms; {len(disturbed.refused)} refused"
+          f"{_why(disturbed.refused)}",
           flush=True)  # fmt: skip
     return ratio <= RATIO and not disturbed.refused
 

@@ -7,7 +7,10 @@ JSON1  text that Python cannot decode is refused with ValueError, whatever is wr
 from __future__ import annotations
 
 import json
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def decoded(text: str | bytes) -> Any:

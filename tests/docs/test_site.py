@@ -184,3 +184,29 @@ def test_a_reader_goes_from_one_version_to_another(sites: Path) -> None:
         page.wait_for_url("**/0.1.0/**")
         assert page.title() == "0.1.0"
         browser.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_has_a_serious_fault_of_accessibility(sites: Path, scheme: str) -> None:
+    """Of each kind of page: home, code with tables, wide tables."""
+    api = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe-playwright-python"
+    )
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("apt-get install chromium")
+    with served(sites) as address, api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(color_scheme=scheme)
+        for name in ("index", "integrations", "reference/benchmarks"):
+            page.goto(f"{address}/latest/{name}.html")
+            page.wait_for_timeout(300)
+            serious = [
+                (one["id"], one["nodes"][0]["html"][:200])
+                for one in axe.Axe().run(page).response["violations"]
+                if one["impact"] in {"serious", "critical"}
+            ]
+            assert serious == [], name
+        browser.close()

@@ -297,12 +297,14 @@ def test_keys_colours_and_search(browser: Any, name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
 def test_no_view_has_a_serious_fault_of_accessibility(
-    browser: Any, name: str, tmp_path: Path, scheme: str
+    browser: Any, name: str, tmp_path: Path, scheme: str, width: int
 ) -> None:
     with watched(name, tmp_path) as (writer, url), shmcache.attach(name) as cache:
         cache.queue("work").add("prod/web-1")
-        page = opened(browser, url, color_scheme=scheme, bypass_csp=True)
+        page = opened(browser, url, color_scheme=scheme, bypass_csp=True,
+                      viewport={"width": width, "height": 844})  # fmt: skip
         views = ("", "workers", "queues", "changes", "objects/pods", "objects/pods/prod%2Fweb-1")
         for view in views:
             page.goto(f"{url}#/{view}")

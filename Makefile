@@ -1,7 +1,7 @@
 # The commands of developers and of CI. `make help` lists the targets.
 #
 #   VENV=.venv       the virtual environment; made with PYTHON if it is not there
-#   VARIANT=plain    of the C tests: plain, asan (with UBSan), tsan
+#   VARIANT=plain    of the C tests: plain, asan (with UBSan), tsan; aarch64 in an emulator
 #   SEED=, STRESS_SECONDS=   are read by the tests themselves
 
 PYTHON ?= python3
@@ -26,11 +26,14 @@ CFLAGS_ALL := -std=c11 -D_GNU_SOURCE -Icsrc -Itests/c/support -pthread $(WARNING
 CC_plain := gcc
 CC_asan := gcc
 CC_tsan := clang
+CC_aarch64 := aarch64-linux-gnu-gcc
 CFLAGS_plain := -O2 -g
 CFLAGS_asan := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 CFLAGS_tsan := -O1 -g -fsanitize=thread
+CFLAGS_aarch64 := -O2 -g
 # A fixed address space: newer kernels' random one does not suit clang 14's TSan.
 RUN_tsan := setarch -R
+RUN_aarch64 := qemu-aarch64-static -L /usr/aarch64-linux-gnu
 
 VARIANT_CC := $(or $(TEST_CC),$(CC_$(VARIANT)))
 VARIANT_CFLAGS := $(CFLAGS_ALL) $(CFLAGS_$(VARIANT)) $(DEFINES)
@@ -51,7 +54,7 @@ OUT ?= build/$(VARIANT)
 CORE_OBJECTS := $(patsubst %.c,$(OUT)/core/%.o,$(notdir $(CORE)))
 SHARED_OBJECTS := $(patsubst %.c,$(OUT)/shared/%.o,$(notdir $(C_SHARED)))
 
-.PHONY: adopters lost-events relays hand-overs consistency hostile help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz etcd-campaign queue-campaign memory-limit bench demo packages release future matrix stress py-mutants kubectl-matrix clean
+.PHONY: adopters lost-events relays hand-overs consistency hostile help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz etcd-campaign queue-campaign memory-limit bench demo packages aarch64 release future matrix stress py-mutants kubectl-matrix clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -87,7 +90,7 @@ c-test: c-binaries ## the C tests of one VARIANT: unit, then stress; TEST=test_r
 	@passed=0; failed=0; \
 	for name in $(C_TESTS); do \
 	    echo "== $(VARIANT) $$name"; \
-	    if $(RUN_$(VARIANT)) timeout 600 $(OUT)/$$name; then passed=$$((passed + 1)); \
+	    if timeout 600 $(RUN_$(VARIANT)) $(OUT)/$$name; then passed=$$((passed + 1)); \
 	    else echo "FAILED $(VARIANT) $$name"; failed=$$((failed + 1)); fi; \
 	done; \
 	echo "$$passed passed, $$failed failed (C, $(VARIANT))"; test $$failed = 0
@@ -294,6 +297,9 @@ release: $(STAMP) ## everything but the upload in dist/: packages, site, chart, 
 
 packages: $(STAMP) ## sdist and manylinux wheel in dist/, installed and used where there is no compiler
 	$(PY) tests/packages/check.py dist
+
+aarch64: $(STAMP) ## the wheel for aarch64, used in an emulator: needs root, debootstrap, qemu-user-static, gcc-aarch64-linux-gnu
+	PYTHON=$(abspath $(PY)) tests/packages/aarch64.sh dist
 
 FUTURE ?= 3.14 3.15
 

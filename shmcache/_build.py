@@ -6,7 +6,7 @@ home. Sources and flags are shared with setup.py, so that `_core` and `_hot` are
 
 import glob
 import os
-import platform
+import sysconfig
 
 from cffi import FFI
 
@@ -16,7 +16,7 @@ _HARDENED = [  # also for the linker: with -flto it is the one that makes code
     "-fstack-protector-strong",
     f"-ffile-prefix-map={os.path.realpath(_ROOT)}=.",  # no paths of the builder
 ]
-if platform.machine() == "x86_64":
+if sysconfig.get_platform().endswith("x86_64"):  # of the target, which may be another machine
     # shadow stacks; costs no instruction
     _HARDENED += ["-fcf-protection=return", "-Wl,-z,shstk"]
 if "-g" not in os.environ.get("CFLAGS", "").split():

@@ -57,7 +57,7 @@ def test_help_lists_the_commands_and_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["get --help", "watch --help", "completion bash", "completion --words get p"]
+    "words", ["get --help", "watch --help", "completion bash", "completion --line get p"]
 )
 def test_a_short_command_imports_nothing_heavy(words: str) -> None:
     imports_nothing_heavy(*words.split())

@@ -4,6 +4,7 @@ each collection (OTEL1), also those that appear later (OTEL2); spans carry keys,
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import Any
 
 import pytest
@@ -223,7 +224,7 @@ def test_coroutine_functions_stay_coroutine_functions(tracer: Tracer) -> None:
 
     function = telemetry.traced(reconcile, tracer.provider)
 
-    assert asyncio.iscoroutinefunction(function)
+    assert inspect.iscoroutinefunction(function)
     asyncio.run(function("a/b"))
     assert [("a/b", 0)] == inside  # the span was open still
     assert [("reconcile", {"shmcache.key": "a/b"})] == tracer.spans()

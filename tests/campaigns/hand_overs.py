@@ -160,6 +160,7 @@ class Campaign:
             proxy.cut()
         self._work(10 * self.limit, lambda: f"m{number}" not in self.site.owners().owners)
         self.moves[kind].append(time.monotonic() - begin)
+        say(f"{kind}: {self.moves[kind][-1]:.2f} s")
         self._reconcile_all()
         if kind == "kill":
             self._machines[number] = self._start(number)

@@ -27,7 +27,7 @@ NotReady = RELEASE["NotReady"]
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A copy of the files that name the version."""
-    for name in ("pyproject.toml", "CHANGELOG.md", *RELEASE["PLACES"]):
+    for name in ("pyproject.toml", "CHANGELOG.md", *RELEASE["VERSIONS"]):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
@@ -38,7 +38,7 @@ def test_every_place_names_one_version(tree: Path) -> None:
     assert RELEASE["notes_of"](tree, PROJECT["version"]).startswith("[docs/upgrading.md]")
 
 
-@pytest.mark.parametrize("name", RELEASE["PLACES"])
+@pytest.mark.parametrize("name", RELEASE["VERSIONS"])
 def test_a_place_with_another_version_is_found(name: str, tree: Path) -> None:
     file = tree / name
     file.write_text(file.read_text().replace(PROJECT["version"], "9.9.9"))

@@ -329,7 +329,7 @@ class Supervisor:
             self.status = ended.status or 0
             self.drain()
         elif child.due is not None:
-            wait = child.due - self._clock()
+            wait = max(0.0, child.due - self._clock())  # it may be due by now
             logger.warning("%s %d %s: the next in %.1f s", self.name, child.index, ended, wait)
         if self._on_exit is not None:
             self._on_exit(ended)

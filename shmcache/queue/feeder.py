@@ -75,9 +75,9 @@ if TYPE_CHECKING:
             """The content of this start was added."""
 
 
-TAKEOVER_SECONDS = 0.2
+TAKEOVER_SECONDS = 0.5
 """How often a process that does not feed tries the lock."""
-_LOOK_SECONDS = 0.5  # how long who feeds may miss that the queue was rebuilt
+_LOOK_SECONDS = 1.0  # how long who feeds may miss that the queue was rebuilt
 _SPENT_SECONDS = 2.0  # the same without a writer, where a look costs more; a new one wakes it
 _GAIN_SECONDS = 0.1  # how long a gain of keys may wait to be noticed
 _FULL_SECONDS = 0.5  # how long a full queue may hide that it is to end

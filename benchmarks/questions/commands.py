@@ -16,19 +16,23 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from benchmarks import harness
-from benchmarks.harness import Row, Timing, ratio_of, timing
+from benchmarks.harness import Row, Timing, at_most, ratio_of, show_bytes, timing
 from benchmarks.scenes import objects
 from benchmarks.scenes.children import Children, Pipe
-from benchmarks.scenes.shared import Corpus, filled
+from benchmarks.scenes.shared import RESOURCE, Corpus, directory, fill, filled, open_writer
+from shmcache import states
 from shmcache.testing import ApiServer
 
 COUNT, FEWER = 10_000, 500
 """Pods of a full run, and of a quick one."""
-HELP_NS, GET_NS = 150e6, 400e6
+CHANGES = 1_000
+"""Since the version that `--at` asks for."""
+HELP_NS, GET_NS, PAST = 150e6, 400e6, 2.0
 KUBECTL = shutil.which("kubectl", path=os.path.dirname(sys.executable)) or shutil.which("kubectl")
 SHMCACHE = (sys.executable, "-m", "shmcache")
 
@@ -37,13 +41,21 @@ Command = tuple[str, ...]
 
 def run(quick: bool) -> list[Row]:
     turns, count = (2, FEWER) if quick else (5, COUNT)
-    with filled(Corpus("pods", count)) as name, _kubeconfig(count) as kubeconfig:
+    with (
+        filled(Corpus("pods", count)) as name,
+        directory() as changed,
+        Children(_change_and_stay, [(changed, count)]) as children,
+        _kubeconfig(count) as kubeconfig,
+    ):
+        (version,) = children.receive()
         asked: dict[str, Command] = {
             "python": (sys.executable, "-c", "pass"),
             "help": (*SHMCACHE, "--help"),
             "get": (*SHMCACHE, "get", "pods", "-A", "--cache", name),
             "json": (*SHMCACHE, "get", "pods", "-A", "-o", "json", "--cache", name),
             "names": (*SHMCACHE, "get", "pods", "-A", "-o", "name", "--cache", name),
+            "latest": (*SHMCACHE, "get", "pods", "-A", "--cache", changed),
+            "past": (*SHMCACHE, "get", "pods", "-A", "--cache", changed, "--at", version),
             "top": (*SHMCACHE, "top", "--once", "--cache", name),
             "inspect": (*SHMCACHE, "inspect", "--cache", name),
             "metrics": (*SHMCACHE, "metrics", "--cache", name),
@@ -54,7 +66,7 @@ def run(quick: bool) -> list[Row]:
             asked["kubectl get"] = (*kubectl, "get", "pods", "-A")
             asked["kubectl json"] = (*kubectl, "get", "pods", "-A", "-o", "json")
             asked["kubectl names"] = (*kubectl, "get", "pods", "-A", "-o", "name")
-        return _rows(_timed(asked, turns), count)
+        return [*_rows(_timed(asked, turns), count), _reading()]
 
 
 def _timed(asked: dict[str, Command], turns: int) -> dict[str, Timing]:
@@ -79,6 +91,14 @@ def _rows(times: dict[str, Timing], count: int) -> list[Row]:
         _row("the same, `-o json`", times, "json", "kubectl json", None),
         _row("the same, `-o name`", times, "names", "kubectl names", None),
     ]
+    found.append(
+        Row(
+            question=f"`shmcache get pods -A --at VERSION`, {CHANGES:,} changes ago",
+            ours=str(times["past"]),
+            peer=f"without --at {times['latest']}",
+            **at_most(PAST, ratio_of(times["past"], times["latest"])),
+        )
+    )
     for what, text in (("top", "top --once"), ("inspect", "inspect"), ("metrics", "metrics")):
         ratio = ratio_of(times[what], times["python"])
         found.append(
@@ -96,6 +116,56 @@ def _row(text: str, times: dict[str, Timing], ours: str, peer: str, limit: float
     if limit is not None:
         more |= {"must": f"≤ {limit / 1e6:g} ms", "met": times[ours].ns <= limit}
     return Row(question=text, ours=str(times[ours]), peer=shown, **more)
+
+
+def _change_and_stay(pipe: Pipe, name: str, count: int) -> None:
+    """A writer that answers the version before its last changes."""
+    with open_writer(name) as writer:
+        fill(writer, objects.pods(count))
+        before = str(objects.FIRST_UPDATE_VERSION)
+        writer.set_state(RESOURCE, states.SYNCED, before)
+        for number, pod in zip(range(1, CHANGES + 1), cycle(objects.pods(count)), strict=False):
+            changed = objects.status_update(pod, number)
+            version = objects.version_of(changed)
+            writer.put(RESOURCE, objects.key_of(pod), changed, version)
+        pipe.answer(before)
+        pipe.next()
+
+
+def _reading() -> Row:
+    """What the reflector's process needs to read a kubeconfig, and what the package would."""
+    with tempfile.TemporaryDirectory() as home, ApiServer() as server:
+        path = server.kubeconfig(str(Path(home) / "kubeconfig"))
+        arguments = [(path, READERS[0]), (path, READERS[1])]
+        with Children(_read, arguments) as children:
+            children.receive()
+            children.send("go")
+            ours, theirs = children.receive()
+    return Row(
+        question="memory of the reflector's process for reading a kubeconfig",
+        ours=show_bytes(ours),
+        peer=f"by the package kubernetes {show_bytes(theirs)}",
+        must=f"≥ {show_bytes(LESS)} less",
+        met=theirs - ours >= LESS,
+    )
+
+
+READERS = (
+    "from shmcache.source.kubeconfig import from_kubeconfig as read",
+    "from kubernetes.config import load_kube_config as read",
+)
+LESS = 15_000_000
+
+
+def _read(pipe: Pipe, path: str, importing: str) -> None:
+    import shmcache.engine.service  # noqa: F401 - as `shmcache run` has it anyway
+
+    pipe.ready()
+    before = harness.private_bytes()
+    read: dict[str, Any] = {}
+    exec(importing, read)  # noqa: S102 - one of READERS
+    read["read"](path)
+    pipe.answer(harness.private_bytes() - before)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,8 @@ import socket
 import stat
 from contextlib import ExitStack
 
-BACKLOG = 1024
+BACKLOG = 4096
+"""As many as Limits.connections: while fewer wait, the kernel drops none, a probe's neither."""
 PATH_MAX = 107  # bytes, as the kernel has it
 
 

@@ -10,6 +10,7 @@ import pytest
 from shmcache.serve.auth import permit, review
 from shmcache.serve.certificate import LOOK_SECONDS
 from shmcache.serve.http import holding, websocket, weights, wire
+from shmcache.serve.http.listeners import BACKLOG
 from shmcache.serve.limits import Limits
 
 PAGE = (Path(__file__).parents[3] / "docs" / "serve.md").read_text()
@@ -66,3 +67,8 @@ def test_long_and_waiting_requests_leave_places_free() -> None:
         limits = Limits(connections=connections)
         taken = limits.lasting + 2 * limits.waiting + limits.proxied
         assert taken < connections
+
+
+def test_as_many_connections_wait_to_be_accepted_as_there_may_be() -> None:
+    """The kernel drops what comes to a full queue, and a client tries again after a second."""
+    assert LIMITS.connections <= BACKLOG

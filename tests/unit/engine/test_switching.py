@@ -23,6 +23,7 @@ from shmcache.engine.switching import STAY_SECONDS, SwitchingSource
 from shmcache.engine.upstreams import Upstreams
 from shmcache.protocol.relays import LAG_HEADER, REACHED_HEADER, VERSION_HEADER
 from shmcache.source.access import ServerAccess
+from shmcache.source.base import SourceFailed
 from shmcache.source.client import ApiConnection
 from shmcache.source.kube import KubeSource
 from shmcache.testing import ApiServer
@@ -412,6 +413,25 @@ def test_a_look_at_a_watch_that_has_just_failed_does_no_harm() -> None:
         assert not source.leave()
         source.upstream = upstreams.all[0]
         assert source.leave()
+    finally:
+        source.close()
+        upstreams.close()
+
+
+@pytest.mark.parametrize(("version", "refused"), [("99", True), ("100", False), ("0101", False)])
+def test_a_leaf_refuses_the_answer_of_a_relay_that_is_behind(
+    monkeypatch: pytest.MonkeyPatch, version: str, refused: bool
+) -> None:
+    """SERVERS3, also where the relay itself does not look at the version that the leaf states."""
+    upstreams = Upstreams([connection(f"http://127.0.0.1:{port}") for port in (1, 2)])
+    source = SwitchingSource(upstreams, lambda one: KubeSource(one.server, "pods"), "pods")
+    try:
+        asked = source._source_at(source.upstream)
+        monkeypatch.setattr(asked.client, "answered", {LAG_HEADER: "0", VERSION_HEADER: version})
+        source._reach("100")
+        expected = pytest.raises(SourceFailed, match="is behind: at version 99, we are at 100")
+        with expected if refused else contextlib.nullcontext():
+            source._check(asked)
     finally:
         source.close()
         upstreams.close()

@@ -210,3 +210,16 @@ def test_a_watch_continues_under_a_writer_of_the_same_configuration(asked: Asked
             writer.set_version("pods", "201")
 
         assert stream.next_event() == ("ADDED", "p-0007")
+
+
+def test_watches_end_when_another_cache_replaces_theirs(asked: Asked) -> None:
+    """Positions in two rings cannot be compared: a watch that went on would miss changes."""
+    with watching(asked, "resourceVersion=100") as stream:
+        asked.writer.close()
+        with shmcache.Writer(asked.writer.name, [pods(), "nodes"]) as writer:
+            fill(writer, [pod(8, "a", 300)], "300")
+            event = stream.next()
+            assert event is not None
+            assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+            assert stream.next() is None
+            assert ["p-0008"] == asked.names(ALL)

@@ -149,6 +149,24 @@ def test_a_relist_hides_the_versions_before_it(
         cache.at(str(before))["pods"]
 
 
+@pytest.mark.parametrize(("second", "known"), [(205, True), (200, False), (150, False)])
+def test_versions_that_do_not_rise_hide_the_past(
+    writer: shmcache.Writer, cache: shmcache.Cache, second: int, known: bool
+) -> None:
+    """Of a server that went back, or of two changes at one version, no state between is known."""
+    first = pod(1, 100)
+    writer.replace("pods", [first], version="100")
+    for number, version in ((2, 200), (3, second)):
+        with writer.batch():
+            writer.apply("pods", [pod(number, version)])
+            writer.set_version("pods", "210")
+    if known:
+        assert {"ns-1/p-1": first} == shown(cache.at("180")["pods"])
+    else:
+        with pytest.raises(shmcache.PastUnknown):
+            cache.at("180")["pods"]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{}, {"version": "7", "seconds_ago": 1}, {"version": 7}, {"seconds_ago": "1"}],

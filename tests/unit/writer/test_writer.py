@@ -144,6 +144,21 @@ def test_a_refused_put_inside_a_batch_leaves_the_rest(
     assert ["a", "c"] == list(cache["pods"])
 
 
+def test_an_index_function_that_is_interrupted_leaves_no_trace(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    def interrupted(_: Any) -> list[str]:
+        raise SystemExit
+
+    writer.put("pods", "a", {"n": 1}, "1")
+    with pytest.raises(SystemExit):
+        writer.add_index("pods", "first", interrupted)
+    writer.add_index("pods", "second", lambda obj: [str(obj["n"])])
+    writer.put("pods", "b", {"n": 2}, "2")
+    assert ["2"] == [str(one["n"]) for one in cache["pods"].by_index("second", "2")]
+    assert "first" not in cache["pods"].indices
+
+
 def test_a_call_that_failed_halfway_ends_the_batch(
     writer: shmcache.Writer, cache: shmcache.Cache
 ) -> None:

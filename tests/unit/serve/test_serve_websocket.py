@@ -196,6 +196,30 @@ def test_pings_of_one_client_leave_turns_to_others() -> None:
         assert asked.serve.server.stats.errors == 0
 
 
+def test_pings_of_a_client_that_reads_late_are_all_answered() -> None:
+    """No pongs are made while others wait for the client. It sends nothing more: what has come
+    is answered when it has read those."""
+    pings, pong = frame(9, b"a" * 125) * 64, b"\x8a\x7d" + b"a" * 125
+    with serving(PODS) as asked, socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.settimeout(30)
+        sock.connect(("127.0.0.1", asked.serve.port))
+        sock.sendall(SOCKET + b"\r\n")
+        assert sock.recv(50).startswith(b"HTTP/1.1 101 ")
+        (connection,) = asked.serve.call(lambda: list(asked.serve.server.connections))
+        sent = found = 0
+        while not asked.serve.call(lambda: connection.backlog):
+            sock.sendall(pings)
+            sent += 64
+            time.sleep(0.001)
+        tail = b""
+        while found < sent:
+            data = tail + sock.recv(1 << 16)
+            found += data.count(pong)
+            tail = data[max(data.rfind(pong) + len(pong), len(data) - len(pong) + 1) :]
+        assert asked.serve.server.stats.errors == 0
+
+
 def test_frames_that_come_before_the_handshake_is_answered_keep_their_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

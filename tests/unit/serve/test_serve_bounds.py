@@ -18,6 +18,7 @@ from shmcache.serve.auth.access import Access, Tokens
 from shmcache.serve.http import connection as connections
 from shmcache.serve.http.heads import BadRequest
 from shmcache.serve.http.incoming import EARLY, Incoming
+from shmcache.serve.http.loop import Timer
 from shmcache.serve.http.quotas import Quota
 from shmcache.serve.http.wire import RECEIVE
 from shmcache.serve.limits import Limits
@@ -196,12 +197,21 @@ def test_a_client_that_was_refused_waits_in_the_slow_line() -> None:
                 turns.append(1)
                 slowly(function)
 
+            delays, later = [], server.loop.call_later
+
+            def timed(seconds: float, function: Callable[[], object]) -> Timer:
+                delays.append(seconds)
+                return later(seconds, function)
+
             server.slowly = counted  # type: ignore[method-assign]
+            server.loop.call_later = timed  # type: ignore[method-assign]
             sock.sendall(bad * 10)
             found = b""
             while found.count(b"HTTP/1.1 400 ") < 10:
                 found += sock.recv(1 << 16)
             assert len(turns) >= 8
+            longer = {connections.DELAY_SECONDS * 2**refusals for refusals in range(1, 9)}
+            assert longer <= {*delays}  # HTTP8: twice as long each time
             (one,) = asked.serve.call(lambda: list(server.connections))
             assert one._refused == 10
             sock.sendall((GET + b"\r\n") * 2)  # and it is answered as others again

@@ -449,6 +449,18 @@ def test_defaults_methods_and_properties_of_a_users_class_work_on_views(widget: 
         found.nope
 
 
+def test_parts_that_may_be_missing_are_of_their_class(roundtrip: Any) -> None:
+    status = {"nodeName": "n", "size": 4, "parts": [{"partID": "q"}]}
+    view = roundtrip(WIDGET | {"status": status})
+    lazy: Any = model(view, WidgetData)
+    made: Any = model(view, WidgetData, validate="at once")
+
+    assert [True, False] == [isinstance(one.status, Model) for one in (lazy, made)]
+    assert made.status == SpecData("n", 4, [PartData("q")])
+    assert lazy.status == made.status
+    assert ("default", "q") == (lazy.status.missing, lazy.status.parts[0].partID)
+
+
 def test_a_users_class_refuses_values_when_they_are_read_or_at_once(roundtrip: Any) -> None:
     view = roundtrip(WIDGET | {"spec": {"size": "many"}})
     for of in (WidgetStruct, WidgetModel):

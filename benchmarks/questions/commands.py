@@ -133,7 +133,7 @@ def _change_and_stay(pipe: Pipe, name: str, count: int) -> None:
 
 
 def _reading() -> Row:
-    """What the reflector's process needs to read a kubeconfig, and what the package would."""
+    """Memory for reading a kubeconfig, by ours and by the package of the official client."""
     with tempfile.TemporaryDirectory() as home, ApiServer() as server:
         path = server.kubeconfig(str(Path(home) / "kubeconfig"))
         arguments = [(path, READERS[0]), (path, READERS[1])]

@@ -180,8 +180,8 @@ class Simulated:
 
     def end(self) -> None:
         if self._process is not None:
-            self._process.kill()
-            self._process.wait(DEADLINE)
+            with self._process as process:  # which closes its pipes, and waits for its end
+                process.kill()
 
 
 class Writes(threading.Thread):

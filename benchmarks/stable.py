@@ -113,6 +113,7 @@ def _bytes() -> Figures:
 
 def _instructions() -> Figures:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(_ran, ("nothing", *OPERATIONS)))  # compiles the modules, which is not counted
         nothing, *counts = pool.map(_counted, ("nothing", *OPERATIONS))
     return {
         each: (count - nothing) / times
@@ -122,16 +123,23 @@ def _instructions() -> Figures:
 
 def _counted(operation: str) -> int:
     """Instructions of a process that does this operation as often as OPERATIONS says."""
-    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
-    command += [sys.executable, "-m", "benchmarks.stable", "--operation", operation]
+    said = _ran(operation, "valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null")
+    counted = re.search(r"Collected : (\d+)", said)
+    if not counted:
+        raise RuntimeError(f"{operation}: {said[-2000:]}")
+    return int(counted[1])
+
+
+def _ran(operation: str, *under: str) -> str:
+    """The standard error of such a process."""
+    command = [*under, sys.executable, "-m", "benchmarks.stable", "--operation", operation]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     answer = subprocess.run(
         command, cwd=HERE.parent, env=environment, capture_output=True, text=True, check=False
     )
-    counted = re.search(r"Collected : (\d+)", answer.stderr)
-    if answer.returncode or not counted:
+    if answer.returncode:
         raise RuntimeError(f"{operation}: {answer.stderr[-2000:]}")
-    return int(counted[1])
+    return answer.stderr
 
 
 def _operate(operation: str) -> None:

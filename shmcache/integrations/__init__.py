@@ -35,11 +35,10 @@ def attached(
 ) -> shmcache.Cache:
     """This process's attachment to the cache (or SHMCACHE_NAME's): the same one at each call.
 
-    The first call of a process, also of a forked one, sleeps until every resource's first list is
-    stored, for `wait` seconds at most; it calls `turn` about once a second meanwhile. Once a
-    second has passed, it logs that it waits, and for what.
-    SegmentNotFound if there is no cache by then; a cache that is not full by then is returned as it
-    is (`pods.synced` is false).
+    The first call of each process, forked ones included, waits up to `wait` seconds until the first
+    list of every resource is stored. Meanwhile it calls `turn` about once a second. After a second
+    it logs the reason for the wait. SegmentNotFound if there is no cache by then; a cache that is
+    still incomplete is returned as it is (`pods.synced` is false).
     """
     name = name or os.environ.get("SHMCACHE_NAME", "")
     here = (os.getpid(), name)

@@ -1,4 +1,4 @@
-"""List and watch parameters as a server reads them: what is refused, and with which message.
+"""List and watch parameters as a server reads them, with its refusals and their messages.
 
 R-AS-05: a refusal with 422 is what tells a client that WatchList is not there.
 """

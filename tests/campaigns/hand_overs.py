@@ -149,7 +149,7 @@ class Campaign:
         self._clocks[number].move(self._rng.randint(-HOUR, HOUR))
         self._work(self._rng.uniform(0.0, 1.0), lambda: False)
         machine, proxy = self._machines[number], self.site.proxies[self._machines[number].name]
-        pids = _group(machine)
+        pids = machine.pids()
         begin = time.monotonic()
         if kind == "kill":
             machine.signal_all(signal.SIGKILL)
@@ -199,18 +199,6 @@ class Campaign:
             return len(last) == PODS and all(found >= version for found in last.values())
 
         eventually(done, f"a key was not reconciled with version {version}")
-
-
-def _group(machine: Machine) -> set[int]:
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if os.getpgid(int(entry.name)) == machine.pid:
-                    found.add(int(entry.name))
-            except ProcessLookupError:
-                continue
-    return found
 
 
 def run(hand_overs: int, duration: float, seed: int, *, name: str, folder: Path) -> float:

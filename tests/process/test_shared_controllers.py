@@ -5,7 +5,6 @@ TENURE1 to TENURE3 of tenure.py, COORD1 of coordinator.py, SHAREFEED1 of share.p
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,7 +14,7 @@ import hand_overs
 import pytest
 from conftest import SEED
 from controlled import act
-from sharing_machines import LEASES, PODS, Machine, Site, pod
+from sharing_machines import LEASES, PODS, Site, pod
 from workers import eventually
 
 import shmcache
@@ -30,20 +29,6 @@ def site(name: str, tmp_path: Path) -> Iterator[Site]:
         yield Site(name, str(tmp_path / "journal"), stack)
 
 
-def group_of(site: Site, machine: Machine) -> set[int]:
-    """The pids of a machine's processes that reconcile."""
-    del site
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if os.getpgid(int(entry.name)) == machine.pid:
-                    found.add(int(entry.name))
-            except ProcessLookupError:
-                continue
-    return found
-
-
 def test_one_machine_works_and_the_next_takes_over(site: Site) -> None:
     first = site.machine("leader")
     site.await_all()
@@ -51,14 +36,14 @@ def test_one_machine_works_and_the_next_takes_over(site: Site) -> None:
     since = len(site.journal.lines())
     site.change()
     site.await_all(since)
-    assert {line.pid for line in site.journal.lines()} <= group_of(site, first)
+    assert {line.pid for line in site.journal.lines()} <= first.pids()
 
     since = len(site.journal.lines())
     first.signal_all(signal.SIGKILL)
     site.await_all(since)
-    assert {line.pid for line in site.journal.lines()[since:] if line.what == "begin"} <= group_of(
-        site, second
-    )
+    assert {
+        line.pid for line in site.journal.lines()[since:] if line.what == "begin"
+    } <= second.pids()
     site.check()
     second.send_signal(signal.SIGTERM)
     assert second.hear() == 0
@@ -87,7 +72,7 @@ def test_machines_share_the_keys(site: Site) -> None:
     site.await_all(since)
     begins = [line for line in site.journal.lines()[since:] if line.what == "begin"]
     for machine in machines:
-        mine = [line for line in begins if line.pid in group_of(site, machine)]
+        mine = [line for line in begins if line.pid in machine.pids()]
         assert 0 < len(mine) < PODS
     site.check()
 

@@ -45,7 +45,7 @@ class Grammar:
     def derive(
         self, rule: str, luck: random.Random, broken: Mapping[str, Sequence[bytes]] | None = None
     ) -> bytes:
-        """A text of this rule. `broken`: what may replace one part, by its rule."""
+        """A text of this rule. `broken` maps a rule to texts that may replace it."""
         made: list[tuple[str, bytes]] = []
         self._add(Node("name", text=rule), luck, made, frozenset(broken or ()))
         places = [at for at, (name, _) in enumerate(made) if name]

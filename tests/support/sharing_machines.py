@@ -3,11 +3,13 @@ server that can be cut."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from controlled import QUICK, Journal, act
@@ -46,6 +48,16 @@ class Machine(Worker):
         super().__init__("spawn", run_machine, name, path, {"by": by, "lease": lease, **more})
         assert self.hear() == self.pid
 
+    def pids(self) -> set[int]:
+        """The pids of its processes that reconcile."""
+        found = set()
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(ProcessLookupError):
+                    if os.getpgid(int(entry.name)) == self.pid:
+                        found.add(int(entry.name))
+        return found
+
     def signal_all(self, number: int) -> None:
         """To every process of the machine, as if the machine itself stopped."""
         os.killpg(self.pid, number)
@@ -75,7 +87,7 @@ class Site:
     """A server, and machines whose caches show the same pods."""
 
     def __init__(self, name: str, path: str, stack: ExitStack, **work: str) -> None:
-        """`work`: what reconciles do, if not a nap."""
+        """`work`: the settings of a reconcile that does something else than sleep."""
         self.server = stack.enter_context(ApiServer(seed=1))
         self.journal = Journal(path)
         self.writers: dict[str, shmcache.Writer] = {}

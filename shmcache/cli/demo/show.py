@@ -307,7 +307,7 @@ def show(options: argparse.Namespace) -> int:
             try:
                 print("\n".join(demo_view.picture(stage, screen, seconds, 0)))
             except SegmentNotFound:  # a signal to the whole group has ended the reflector, too
-                print("the reflector has ended: there is no last picture")
+                print("the reflector has already ended, so the last figures are missing")
     print("done: nothing was left behind")
     return 0
 

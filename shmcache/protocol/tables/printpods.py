@@ -1,7 +1,7 @@
-"""How `kubectl get pods` describes the state of a pod: what the API server has in its tables.
+"""How `kubectl get pods` describes the state of a pod, as the API server does in its tables.
 
-One pass over the statuses of init containers, sidecars and containers; what is shown is that of the
-container named first. Objects are dicts or Views.
+One pass over the statuses of init containers, sidecars and containers; the state shown is that of
+the container named first. Objects are dicts or Views.
 """
 
 from __future__ import annotations

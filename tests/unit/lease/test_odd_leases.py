@@ -6,7 +6,7 @@ from __future__ import annotations
 import http.server
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -97,7 +97,7 @@ def test_nobody_leads_by_an_odd_answer(parrot: Parrot, odd: str) -> None:
     requests = LeaseRequests(connection, "default", "demo", timeout=5.0, label="a=b")
     try:
         for _ in range(3):
-            assert not drive(elector.election.attempt(), requests)
+            assert not drive(elector.election.attempt(), requests.ask)
             assert not elector.election.leads
             assert elector.election.rest() > 0.0
         holders = Holders(TEN, "http://me:1", 2, connection, lambda _: None, rng=Random(1))
@@ -112,11 +112,11 @@ def test_nobody_leads_by_an_odd_answer(parrot: Parrot, odd: str) -> None:
         requests.close()
 
 
-def drive(steps: Any, requests: LeaseRequests) -> Any:
+def drive(steps: Any, ask: Callable[[LeaseRequest], LeaseReply]) -> Any:
     reply = None
     try:
         while True:
-            reply = requests.ask(steps.send(reply))
+            reply = ask(steps.send(reply))
     except StopIteration as ended:
         return ended.value
 
@@ -192,21 +192,13 @@ class LoneMember:
         self.refusals: dict[Verb, LeaseReply] = {}
         election = Election(TEN, "me", "default", Random(1), clock=clock, wall=clock)
         self.sharing = Sharing(election, "demo", "default", Holdings(), clock=clock)
-        assert self._drive(election.attempt())
+        assert drive(election.attempt(), self._answer)
         self.table = {}
 
     def looks(self) -> float:
         """Seconds until the next look."""
         self.clock.advance(TEN.retry_period / 4)
-        return float(self._drive(self.sharing.round()))
-
-    def _drive(self, steps: Any) -> Any:
-        reply = None
-        try:
-            while True:
-                reply = self._answer(steps.send(reply))
-        except StopIteration as ended:
-            return ended.value
+        return float(drive(self.sharing.round(), self._answer))
 
     def _answer(self, request: LeaseRequest) -> LeaseReply:
         if request.verb in self.refusals:

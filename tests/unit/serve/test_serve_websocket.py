@@ -197,8 +197,8 @@ def test_pings_of_one_client_leave_turns_to_others() -> None:
 
 
 def test_pings_of_a_client_that_reads_late_are_all_answered() -> None:
-    """No pongs are made while others wait for the client. It sends nothing more: what has come
-    is answered when it has read those."""
+    """The server makes no pongs while earlier ones wait for the client. A client that sends nothing
+    more receives all of them once it has read those."""
     pings, pong = frame(9, b"a" * 125) * 64, b"\x8a\x7d" + b"a" * 125
     with serving(PODS) as asked, socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

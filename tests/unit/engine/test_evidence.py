@@ -153,6 +153,24 @@ def test_a_list_that_is_behind_the_cache_confirms_nothing(
             READS[read](run)
 
 
+@pytest.mark.parametrize("objects", [3, 150])
+def test_a_server_that_is_behind_once_is_asked_again(
+    name: str, objects: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONFIRM5: of several members, another one may answer the second time."""
+    with running(name, objects=objects) as run:
+        contents, version = Evidence.contents, Evidence.version
+        behind = iter(["1"])
+
+        def contents_(self: Evidence, take: Any, limit: int, **more: Any) -> str | None:
+            return next(behind, "") or contents(self, take, limit, **more)
+
+        monkeypatch.setattr(Evidence, "contents", contents_)
+        monkeypatch.setattr(Evidence, "version", lambda self: next(behind, "") or version(self))
+        assert objects == len(run.pods.list(consistent=True))
+        assert not list(behind)
+
+
 def test_an_object_of_another_history_is_an_error(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from shmcache import _hot
     from shmcache.reader.waiting import Wanted
 
-    Readable = Callable[[int, float | None], bool]
+    AwaitReadable = Callable[[int, float | None], None]
     Sleep = Callable[[_hot.Reader, Wanted, int, float | None], None]
 
 
 def sleeping() -> Sleep | None:
     """waiting.sleep()'s way to sleep here; None where threads are threads."""
-    readable = _gevent() or _eventlet()
-    if readable is None:
+    wait = _gevent() or _eventlet()
+    if wait is None:
         return None
 
     def sleep(reader: _hot.Reader, wanted: Wanted, wakes: int, timeout: float | None) -> None:
-        _sleep(readable, reader, wanted, wakes, timeout)
+        _sleep(wait, reader, wanted, wakes, timeout)
 
     return sleep
 
 
-def _gevent() -> Readable | None:
+def _gevent() -> AwaitReadable | None:
     if "gevent.monkey" not in sys.modules:
         return None
     from gevent import monkey, socket
@@ -42,17 +42,16 @@ def _gevent() -> Readable | None:
     if not monkey.is_module_patched("threading"):
         return None
 
-    def readable(fd: int, seconds: float | None) -> bool:
+    def wait(fd: int, seconds: float | None) -> None:
         try:
             socket.wait_read(fd, timeout=seconds, timeout_exc=timeouts.Timeout(seconds))
         except timeouts.Timeout:
-            return False
-        return True
+            pass
 
-    return readable
+    return wait
 
 
-def _eventlet() -> Readable | None:
+def _eventlet() -> AwaitReadable | None:
     if "eventlet.patcher" not in sys.modules:
         return None
     from eventlet import hubs, patcher, timeout
@@ -60,18 +59,17 @@ def _eventlet() -> Readable | None:
     if not patcher.is_monkey_patched("thread"):
         return None
 
-    def readable(fd: int, seconds: float | None) -> bool:
+    def wait(fd: int, seconds: float | None) -> None:
         try:
             hubs.trampoline(fd, read=True, timeout=seconds, timeout_exc=timeout.Timeout)
         except timeout.Timeout:
-            return False
-        return True
+            pass
 
-    return readable
+    return wait
 
 
 def _sleep(
-    readable: Readable, reader: _hot.Reader, wanted: Wanted, wakes: int, timeout: float | None
+    wait: AwaitReadable, reader: _hot.Reader, wanted: Wanted, wakes: int, timeout: float | None
 ) -> None:
     with Relay(reader, wanted, wakes) as relay:
-        readable(relay.fd, timeout)
+        wait(relay.fd, timeout)

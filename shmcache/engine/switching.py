@@ -11,13 +11,18 @@ this resource alone, for UNFIT_SECONDS.
 SWITCH3  a watch that leaves for a better upstream ends cleanly, not as a failure.
 SWITCH4  while no holder answers (SERVERS7), a request waits for one. Its failure lets the next
 request follow at once: neither time nor attempts add up until a holder answers.
+SWITCH5  when the last upstream has refused a version as too old, and an earlier one does not
+answer, requests wait for that one as in SWITCH4, for PATIENT_SECONDS once until a list or a watch
+succeeds: relays that restart together with the API server still have the changes that it has lost,
+and without them each of their leaves would list at the API server.
 """
 
 from __future__ import annotations
 
 import logging
+import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -45,6 +50,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 UNFIT_SECONDS = 300.0
+PATIENT_SECONDS = (8.0, 15.0)
+"""By chance, so that leaves whose relays do not return list one after the other (SWITCH5)."""
 STAY_SECONDS = 2.0
 """A watch is not left before it has lasted so long."""
 INITIAL_END = b"k8s.io/initial-events-end"
@@ -62,6 +69,7 @@ class SwitchingSource:
         label: str,
         *,
         direct: bool = False,
+        rng: random.Random | None = None,
     ) -> None:
         """`direct`: answers of relays do not count."""
         self.label = label
@@ -80,6 +88,9 @@ class SwitchingSource:
         self._unfit: dict[Candidate, float] = {}
         self._version = ""
         self._behind_since: float | None = None
+        self._rng = rng or random.Random()
+        self._patient_until = 0.0
+        """0.0 before the first refusal (SWITCH5)."""
         self._named = ""
         self._opened: float | None = None
         self._cancelled = self._leaving = self._rewound = False
@@ -104,7 +115,7 @@ class SwitchingSource:
         with self._asking() as source, source.page(options) as page:
             self._check(source)
             self._begin()
-            self._refused.clear()
+            self._accepted()
             yield _NotedPage(page, self._listed)
 
     @contextmanager
@@ -212,11 +223,13 @@ class SwitchingSource:
             raise SourceFailed(self._judged(upstream, failed.failure)) from failed
 
     def _turn(self) -> Candidate:
+        if 0.0 < self._patient_until <= self._upstreams.now():
+            self._refused.clear()  # SWITCH5: the last one refuses again, and a list follows
         without, at = self._refused | self.unfit(), self.upstream
         if self._direct:
             without |= {one for one in self._upstreams.all if one.is_relay}
-        elif not self._upstreams.wait(without, lambda: self._cancelled):
-            raise self._waited()  # SWITCH4
+        elif not self._upstreams.wait(without, lambda: self._cancelled, self._patient_until):
+            raise self._waited()  # SWITCH4, SWITCH5
         chosen = self._upstreams.choose(without, direct=self._direct)
         if not self._upstreams.is_usable(at, without, direct=self._direct):
             return chosen
@@ -225,7 +238,9 @@ class SwitchingSource:
     def _waited(self) -> SourceFailed:
         if self._cancelled:
             return cancelled(self.label)
-        text = "no holder of the Lease answers yet"
+        text = "no earlier upstream answers yet"
+        if self._upstreams.waits_for_holders:
+            text = "no holder of the Lease answers yet"
         return SourceFailed(SourceFailure(FailureKind.ELSEWHERE, text, at_once=True))
 
     def _source_at(self, upstream: Candidate) -> KubeSource:
@@ -274,7 +289,8 @@ class SwitchingSource:
             return failure
         without = self._refused | self.unfit()
         comes = upstream not in without and self._upstreams.waits_for_holders  # SWITCH4
-        if comes or self._upstreams.is_another(upstream, without):
+        another = comes or self._upstreams.is_another(upstream, without)
+        if another or self._is_patient(upstream, without, failure):
             kind = failure.kind if status is None else FailureKind.ELSEWHERE
             return SourceFailure(kind, failure.message, at_once=True)
         self._refused.clear()
@@ -284,6 +300,28 @@ class SwitchingSource:
         if status is not None and status.is_too_large:
             return SourceFailure(FailureKind.ELSEWHERE, failure.message)
         return failure
+
+    def _is_patient(
+        self, upstream: Candidate, without: Collection[Candidate], failure: SourceFailure
+    ) -> bool:
+        """SWITCH5."""
+        now, status = self._upstreams.now(), failure.status
+        if self._patient_until:
+            return now < self._patient_until
+        if status is None or not status.is_expired or self._direct:
+            return False
+        if not self._upstreams.is_earlier_failing(upstream, without):
+            return False
+        seconds = self._rng.uniform(*PATIENT_SECONDS)
+        self._patient_until = now + seconds
+        _log.info("%s: %s does not have our version; waits %.0f s for an earlier server",
+                  self.label, upstream.name, seconds)  # fmt: skip
+        return True
+
+    def _accepted(self) -> None:
+        """An upstream lists, or goes on where we are."""
+        self._refused.clear()
+        self._patient_until = 0.0
 
     def _check(self, source: KubeSource) -> None:
         """SERVERS3. SourceFailed for the answer of a relay that is behind."""
@@ -350,7 +388,7 @@ class SwitchingSource:
                 self._refusal(upstream, item)
             elif initial and item.type == "BOOKMARK" and INITIAL_END in item.raw:
                 initial, self._version = False, item.version or ""
-        self._refused.clear()
+        self._accepted()
         last = items[-1]
         if not initial and last.version is not None:
             self._reach(last.version)

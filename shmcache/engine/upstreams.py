@@ -161,6 +161,13 @@ class Upstreams:
         with self._lock:
             return any(one is not than for one in self._usable(without))
 
+    def is_earlier_failing(self, than: Candidate, without: Collection[Candidate]) -> bool:
+        """Whether one that is preferred does not answer now."""
+        now = self._clock()
+        with self._lock:
+            earlier = [one for one in self.all if one.number < than.number and one not in without]
+            return any(one.failed_until > now for one in earlier)
+
     def _usable(self, without: Collection[Candidate], *, direct: bool = False) -> list[Candidate]:
         now = self._clock()
         found = [
@@ -193,11 +200,16 @@ class Upstreams:
     def _at(self, number: int) -> list[Candidate]:
         return [one for one in self.all if one.number == number]
 
-    def wait(self, without: Collection[Candidate], cancelled: Callable[[], bool]) -> bool:
-        """Waits for an upstream that may be asked, with Leases; whether there is one."""
+    def wait(
+        self, without: Collection[Candidate], cancelled: Callable[[], bool], until: float = 0.0
+    ) -> bool:
+        """Waits for an upstream that may be asked: with Leases, or until then (SWITCH5).
+
+        Whether there is one.
+        """
         end = time.monotonic() + TURN_SECONDS
         with self._changed:
-            while self.waits_for_holders and not self._usable(without):
+            while (self.waits_for_holders or self._clock() < until) and not self._usable(without):
                 left = end - time.monotonic()
                 if left <= 0 or cancelled() or self._stop:
                     return False

@@ -15,7 +15,9 @@ each leaf's ring. In the end
     RELAYS3  the API server had one full list, or watch-list, of each relay of the first tier, and
         no other one: nothing was compacted. Probes (limit=1) and proofs
         (resourceVersionMatch=Exact, metadata only) are counted apart;
-    RELAYS4  the simulated leaves saw the same, and none of them listed twice.
+    RELAYS4  the simulated leaves saw the same, and none of them listed twice;
+    RELAYS5  so it stays when all relays and the API server are gone at once, each object changes
+        meanwhile, and the API server has lost its watch cache: no more lists than relays.
 
 It prints how long leaves whose relay was killed were without it, until the first change that was
 written after the kill; and the simulated ones, until the first event of their next watch.
@@ -162,8 +164,8 @@ class Simulated:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
-    def check(self, theirs: dict[str, str]) -> None:
-        """RELAYS4."""
+    def check(self, theirs: dict[str, str], *, expired: bool = False) -> None:
+        """RELAYS4. `expired`: versions may be too old for the API server."""
         if self._process is None:
             return
         assert self._process.stdin is not None
@@ -176,7 +178,7 @@ class Simulated:
             f"{spread(found['silent'])}")  # fmt: skip
         assert not found["wrong"], found["wrong"][:5]
         assert counts["lists"] == self.leaves
-        assert counts["expired"] == 0
+        assert expired or counts["expired"] == 0
 
     def end(self) -> None:
         if self._process is not None:
@@ -205,18 +207,25 @@ class Writes(threading.Thread):
 
     def run(self) -> None:
         while not self._end.wait(self._pause):
-            begun = time.monotonic()
             name = f"p-{self._rng.randrange(OBJECTS)}"
             if name not in self._there:
                 self._there.add(name)
-                self._note(begun, self._server.create("pods", self._pod(name)))
+                self._note(time.monotonic(), self._server.create("pods", self._pod(name)))
             elif self._rng.random() < 0.1:
                 self._there.discard(name)
                 self._server.delete("pods", name, "prod")
                 self.written[name].append("deleted")
                 self.count += 1
             else:
-                self._note(begun, self._server.update("pods", self._pod(name)))
+                self._update(name)
+
+    def update_all(self) -> None:
+        """After the end of the thread: one more change of each object."""
+        for name in sorted(self._there):
+            self._update(name)
+
+    def _update(self, name: str) -> None:
+        self._note(time.monotonic(), self._server.update("pods", self._pod(name)))
 
     def _pod(self, name: str) -> Any:
         metadata = {"name": name, "namespace": "prod", "labels": {"n": str(self.count)}}
@@ -475,6 +484,25 @@ def run(options: argparse.Namespace, *, name: str, folder: Path) -> None:
             assert lists == begun[kind], f"{kind}: {lists}, at the beginning {begun[kind]}"
         say(f"{options.leaves} leaves were without their relay: {spread(resumed(weather, writes))}")
         simulated.check(contents_at(server))
+        lose_watch_cache(server, world, writes)
+        check(server, world, followers, writes)
+        fresh = requests.so_far()
+        lists = fresh["list"] + fresh["watch-list"] - begun["list"] - begun["watch-list"]
+        say(f"{lists} lists after all had restarted, and the API server had no watch cache")
+        assert lists <= len(world.relays), f"RELAYS5: {lists} lists of {len(world.relays)} relays"
+        simulated.check(contents_at(server), expired=True)
+
+
+def lose_watch_cache(server: ApiServer, world: World, writes: Writes) -> None:
+    """All relays and the API server restart; it has changed, and cannot show how (RELAYS5)."""
+    server.go_down()
+    for group in world.relays:
+        group.end(signal.SIGKILL)
+    writes.update_all()
+    server.compact()
+    server.come_back()
+    for group in world.relays:
+        group.start()
 
 
 def contents_at(server: ApiServer) -> dict[str, str]:

@@ -4,11 +4,13 @@
 
 A leaf follows the rules of `shmcache run`: it goes on at the next server at the same version, after
 20 to 300 ms by chance, when a connection breaks or when nothing came for SILENCE seconds; when a
-watch ends in order, it goes home to its first server. Half of the leaves have the first two servers
-in the other order. serve_watchers.py checks the events of each of them.
+watch ends in order, it goes home to its first server. A version that a server does not have (410)
+is too old when all servers have refused it, or when PATIENCE is over. Half of the leaves have the
+first two servers in the other order. serve_watchers.py checks the events of each of them.
 
-It prints "listed" when all leaves have the objects. A line of standard input with the objects that
-there are in the end makes it wait until all leaves have them, and print what it counted.
+It prints "listed" when all leaves have the objects. Each line of standard input, with the objects
+that there are, makes it wait until all leaves have them, and print its counts, and the times since
+the line before.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from serve_watchers import Counts, Gone, Watcher
 
 SILENCE = 5.0
 PAUSES = (0.02, 0.3)
+PATIENCE = (8.0, 15.0)
 DEADLINE = 120.0
 
 
@@ -42,6 +45,9 @@ class Roamer(Watcher):
     heard: float = 0.0
     lost: float | None = None
     fell_silent: bool = False
+    patient_until: float = 0.0
+    refused: set[int] = field(default_factory=set)
+    """The servers that do not have our version."""
 
     async def run(self) -> None:
         """Watches for ever."""
@@ -52,14 +58,28 @@ class Roamer(Watcher):
                 if not listed:
                     await self._list()
                 listed = True
-                listed = await self._watch()
-                self.at = 0
+                if await self._watch():
+                    self.at = 0
+                else:
+                    listed = not self._is_lost()
+                    await self._next()
             except TimeoutError:
                 self._lose(self.heard, silent=True)
                 await self._next()
             except (Gone, OSError):
                 self._lose(time.monotonic(), silent=False)
                 await self._next()
+
+    def _is_lost(self) -> bool:
+        """After a 410: whether a list is all that is left."""
+        now = time.monotonic()
+        self.refused.add(self.at)
+        self.patient_until = self.patient_until or now + self.luck.uniform(*PATIENCE)
+        if len(self.refused) < len(self.servers) and now < self.patient_until:
+            return False
+        self.refused.clear()
+        self.patient_until = 0.0
+        return True
 
     def _lose(self, moment: float, *, silent: bool) -> None:
         self.counts.cut += 1
@@ -74,6 +94,8 @@ class Roamer(Watcher):
     def _event(self, event: dict[str, Any]) -> bool:
         if event["type"] != "ERROR":
             self.heard = time.monotonic()
+            self.refused.clear()
+            self.patient_until = 0.0
             if self.lost is not None:
                 times = self.silent if self.fell_silent else self.broken
                 times.append(self.heard - self.lost)
@@ -92,27 +114,25 @@ async def roam(servers: list[int], leaves: int, seed: int) -> None:
     tasks = [asyncio.create_task(one.run()) for one in roamers]
     await _until(lambda: all(one.version for one in roamers))
     say("listed")
-    line = await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-    theirs = json.loads(line)
-    late = []
-    try:
-        await _until(lambda: all(one.state == theirs for one in roamers))
-    except TimeoutError:
-        late.append(f"{sum(one.state != theirs for one in roamers)} leaves lack objects")
-    for task in tasks:
-        task.cancel()
-    ended = await asyncio.gather(*tasks, return_exceptions=True)
-    raised = [repr(one) for one in ended if not isinstance(one, asyncio.CancelledError)]
-    say(
-        json.dumps(
-            {
-                "wrong": [*(text for one in roamers for text in one.wrong), *raised, *late],
-                "counts": asdict(counts),
-                "broken": [seconds for one in roamers for seconds in one.broken],
-                "silent": [seconds for one in roamers for seconds in one.silent],
-            }
-        )
-    )
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        theirs = json.loads(line)
+        late = []
+        try:
+            await _until(lambda theirs=theirs: all(one.state == theirs for one in roamers))
+        except TimeoutError:
+            late.append(f"{sum(one.state != theirs for one in roamers)} leaves lack objects")
+        raised = [repr(task.exception()) for task in tasks if task.done()]
+        report = {
+            "wrong": [*(text for one in roamers for text in one.wrong), *raised, *late],
+            "counts": asdict(counts),
+            "broken": [seconds for one in roamers for seconds in one.broken],
+            "silent": [seconds for one in roamers for seconds in one.silent],
+        }
+        for one in roamers:
+            one.broken.clear()
+            one.silent.clear()
+        say(json.dumps(report))
 
 
 async def _until(holds: Any) -> None:

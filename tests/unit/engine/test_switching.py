@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import logging
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import pytest
 from doors import Door
 
 import shmcache
+from shmcache.engine import switching
 from shmcache.engine import upstreams as upstreams_module
 from shmcache.engine.config.timing import Timing
 from shmcache.engine.engine import Engine
@@ -268,6 +270,38 @@ def test_a_version_too_old_for_all_upstreams_is_listed_again(name: str) -> None:
             for one in server.list("pods")
         }
         eventually(lambda: world.leaf.contents() == theirs)
+
+
+@pytest.mark.parametrize("returns", [True, False], ids=["it returns", "it stays away"])
+def test_a_list_waits_for_a_relay_that_has_what_the_server_lost(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, returns: bool
+) -> None:
+    """SWITCH5: a relay and the API server restart together, and only the relay has the past."""
+    caplog.set_level(logging.INFO, "shmcache.engine.switching")
+    if not returns:
+        monkeypatch.setattr(switching, "PATIENT_SECONDS", (1.0, 1.0))
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(ApiServer(seed=7))
+        relay = stack.enter_context(relaying(f"{name}-a", server.url))
+        running, cache = stack.enter_context(engine(name, [relay.url, server.url]))
+        world = World(server, [relay], Leaf(running, cache))
+        world.write(0, 10)
+        world.check()
+        relay.shut()
+        server.go_down()
+        world.write(10, 20)
+        server.compact()
+        server.come_back()
+        eventually(lambda: "does not have our version" in caplog.text)
+        assert world.leaf.relists == 0
+        if returns:
+            relay.open()
+        theirs = {
+            one["metadata"]["name"]: one["metadata"]["resourceVersion"]
+            for one in server.list("pods")
+        }
+        eventually(lambda: world.leaf.contents() == theirs)
+        assert world.leaf.relists == (0 if returns else 1)
 
 
 def test_a_resource_that_a_relay_does_not_have_comes_from_elsewhere(name: str) -> None:

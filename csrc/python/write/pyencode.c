@@ -17,7 +17,7 @@
  *       runs nothing.
  *   ENCODE2  Nothing borrowed is used after the walk: the path is put before the error at the end.
  */
-#include "python/write/pyencode.h"
+#include "python/write/pyencodescalar.h"
 #include "python/write/pyentries.h"
 
 static int encode(struct shmc_encoder *encoder, PyObject *object, shmc_word previous,
@@ -36,288 +36,6 @@ int shmc_encoder_reserve(struct shmc_encoder *encoder, size_t more)
     encoder->stack = stack;
     encoder->capacity = capacity;
     return 0;
-}
-
-/* ---- errors, and where they happened --------------------------------------------------- */
-
-static int failed(enum shmc_status status, const char *what)
-{
-    shmc_hot_raise(status, what);
-    return -1;
-}
-
-/* A key as text, by the code of built-in types alone (ENCODE1). */
-static PyObject *key_text(PyObject *key)
-{
-    if (!PyUnicode_Check(key))
-        return PyUnicode_FromFormat("[<%.100s>]", Py_TYPE(key)->tp_name);
-    PyObject *quoted = PyUnicode_Type.tp_repr(key);
-    PyObject *text = quoted == NULL ? NULL : PyUnicode_FromFormat("[%U]", quoted);
-    Py_XDECREF(quoted);
-    return text;
-}
-
-/* Notes one step of the way out; `step` is a key or NULL for an index. */
-static int trail(struct shmc_encoder *encoder, PyObject *step, Py_ssize_t index)
-{
-    PyObject *type, *value, *traceback;
-
-    PyErr_Fetch(&type, &value, &traceback);
-    if (encoder->trail == NULL)
-        encoder->trail = PyList_New(0);
-    if (encoder->trail != NULL && PyList_GET_SIZE(encoder->trail) < 1100) {
-        PyObject *text =
-            step != NULL ? key_text(step) : PyUnicode_FromFormat("[%zd]", index);
-        if (text != NULL) {
-            PyList_Append(encoder->trail, text);
-            Py_DECREF(text);
-        }
-    }
-    PyErr_Restore(type, value, traceback); /* the first error is the one that counts */
-    return -1;
-}
-
-static PyObject *trail_text(PyObject *list)
-{
-    PyObject *empty = PyUnicode_FromString("");
-    PyObject *text = NULL;
-
-    if (empty != NULL && PyList_Reverse(list) == 0) {
-        if (PyList_GET_SIZE(list) > 16 && /* a deep path: both ends are enough */
-            PyList_SetSlice(list, 8, PyList_GET_SIZE(list) - 8, NULL) == 0) {
-            PyObject *dots = PyUnicode_FromString("[...]");
-            if (dots != NULL)
-                PyList_Insert(list, 8, dots);
-            Py_XDECREF(dots);
-        }
-        text = PyUnicode_Join(empty, list);
-    }
-    Py_XDECREF(empty);
-    return text;
-}
-
-/* Puts the path in front of an error about a value. */
-static void explain(struct shmc_encoder *encoder)
-{
-    PyObject *type, *value, *traceback, *path = NULL, *text = NULL;
-    PyObject *list = encoder->trail;
-
-    encoder->trail = NULL;
-    if (list == NULL)
-        return;
-    if (PyErr_ExceptionMatches(shmc_hot_errors.unsupported) ||
-        PyErr_ExceptionMatches(shmc_hot_errors.limit)) {
-        PyErr_Fetch(&type, &value, &traceback);
-        path = trail_text(list);
-        if (path != NULL)
-            text = PyUnicode_FromFormat("at %U: %S", path, value);
-        if (text != NULL)
-            PyErr_SetObject(type, text);
-        else
-            PyErr_Restore(Py_XNewRef(type), Py_XNewRef(value), Py_XNewRef(traceback));
-        Py_XDECREF(type);
-        Py_XDECREF(value);
-        Py_XDECREF(traceback);
-    }
-    Py_XDECREF(path);
-    Py_XDECREF(text);
-    Py_DECREF(list);
-}
-
-static int unsupported(PyObject *object, const char *why)
-{
-    PyErr_Format(shmc_hot_errors.unsupported, "%s (type %.100s)", why, Py_TYPE(object)->tp_name);
-    return -1;
-}
-
-/* ---- strings and numbers ------------------------------------------------------------------- */
-
-/* Below 0x20, a quote or a backslash: sets the top bit of such a byte of ASCII. */
-static inline uint64_t escapes_in(uint64_t word)
-{
-    const uint64_t ones = UINT64_C(0x0101010101010101);
-    const uint64_t quote = word ^ (ones * '"'), slash = word ^ (ones * '\\');
-
-    return (word - ones * 0x20) | (quote - ones) | (slash - ones);
-}
-
-/* ESCAPES for ASCII of at least eight bytes, eight at a time; the last eight may overlap. */
-static uint32_t ascii_flags(const uint8_t *bytes, size_t length)
-{
-    uint64_t found = escapes_in(shmc_load8(bytes + length - 8));
-
-    for (size_t i = 0; i + 8 < length; i += 8)
-        found |= escapes_in(shmc_load8(bytes + i));
-    return found & UINT64_C(0x8080808080808080) ? SHMC_STRING_ESCAPES : 0;
-}
-
-/* The UTF-8 of a str that is not ASCII: CPython caches it. */
-static const uint8_t *utf8_of(PyObject *text, size_t *length)
-{
-    Py_ssize_t size;
-    const char *bytes = PyUnicode_AsUTF8AndSize(text, &size);
-
-    if (bytes == NULL && PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) {
-        PyErr_Clear();
-        unsupported(text, "a string with a lone surrogate is not Unicode text");
-    }
-    *length = bytes == NULL ? 0 : (size_t)size;
-    return (const uint8_t *)bytes;
-}
-
-static inline bool equals_block(const struct shmc_span *span, shmc_word word,
-                                const uint8_t *bytes, size_t length)
-{
-    uint32_t head;
-
-    if (shmc_tag(word) != SHMC_TAG_STRING)
-        return false;
-    const uint8_t *block = span->base + shmc_block_of(word);
-    memcpy(&head, block, 4);
-    return (head & SHMC_STRING_LENGTH) == length && length >= 8 &&
-           shmc_same_bytes(block + 4, bytes, length);
-}
-
-/* An int of one digit, as nearly all are. False for any other object. */
-static inline bool small_int(PyObject *object, int64_t *value)
-{
-    if (!PyLong_CheckExact(object))
-        return false;
-#if PY_VERSION_HEX >= 0x030c0000
-    if (!PyUnstable_Long_IsCompact((PyLongObject *)object))
-        return false;
-    *value = PyUnstable_Long_CompactValue((PyLongObject *)object);
-#else
-    const Py_ssize_t size = Py_SIZE(object);
-    if (size < -1 || size > 1)
-        return false;
-    *value = size * (int64_t)((PyLongObject *)object)->ob_digit[0]; /* 0 has a digit, too */
-#endif
-    return true;
-}
-
-/*
- * The common case before any call: a string or another scalar that equals the previous value.
- * False for containers, for changes, and for anything that needs a closer look.
- */
-static inline bool same_scalar(const struct shmc_span *span, PyObject *object, shmc_word previous)
-{
-    int64_t value;
-
-    if (PyUnicode_CheckExact(object)) {
-        if (!PyUnicode_IS_COMPACT_ASCII(object))
-            return false;
-        const size_t length = (size_t)((PyASCIIObject *)object)->length;
-        const uint8_t *bytes = (const uint8_t *)((PyASCIIObject *)object + 1);
-        if (length <= SHMC_SHORT_MAX)
-            return shmc_short_word(bytes, length) == previous;
-        return equals_block(span, previous, bytes, length);
-    }
-    if (shmc_tag(previous) >= SHMC_TAG_ARRAY)
-        return false; /* before the object is read */
-    switch (previous) {
-    case SHMC_NULL:
-        return object == Py_None;
-    case SHMC_FALSE:
-        return object == Py_False;
-    case SHMC_TRUE:
-        return object == Py_True;
-    default:
-        return shmc_tag(previous) == SHMC_TAG_INTEGER && small_int(object, &value) &&
-               shmc_integer_word(value) == previous;
-    }
-}
-
-static int new_string(struct shmc_encoder *encoder, const uint8_t *bytes, size_t length,
-                      uint32_t flags, shmc_word *word)
-{
-    const enum shmc_status status =
-        shmc_make_string(encoder->writer, bytes, length, flags, word);
-
-    return status == SHMC_OK ? 0 : failed(status, "storing a string");
-}
-
-/* Apart from shmc_encode_str(), which needs no guard of the stack without it. */
-static __attribute__((noinline)) int encode_wide(struct shmc_encoder *encoder, PyObject *text,
-                                                 shmc_word previous, shmc_word *word)
-{
-    size_t length;
-    uint32_t flags = 0;
-    const uint8_t *bytes = utf8_of(text, &length);
-
-    if (bytes == NULL)
-        return -1;
-    if (length <= SHMC_SHORT_MAX) {
-        *word = shmc_short_word(bytes, length);
-        return 0;
-    }
-    if (equals_block(encoder->span, previous, bytes, length)) {
-        *word = previous;
-        return 0;
-    }
-    if (!shmc_string_flags(bytes, length, &flags))
-        return unsupported(text, "a string is not UTF-8");
-    return new_string(encoder, bytes, length, flags, word);
-}
-
-int shmc_encode_str(struct shmc_encoder *encoder, PyObject *text, shmc_word previous,
-                    shmc_word *word)
-{
-    if (!PyUnicode_Check(text))
-        return unsupported(text, "a key must be a string");
-    if (!PyUnicode_IS_COMPACT_ASCII(text))
-        return encode_wide(encoder, text, previous, word);
-    const size_t length = (size_t)PyUnicode_GET_LENGTH(text);
-    const uint8_t *bytes = PyUnicode_DATA(text);
-    if (length <= SHMC_SHORT_MAX) {
-        *word = shmc_short_word(bytes, length);
-        return 0;
-    }
-    if (equals_block(encoder->span, previous, bytes, length)) {
-        *word = previous;
-        return 0;
-    }
-    return new_string(encoder, bytes, length, ascii_flags(bytes, length), word);
-}
-
-static int encode_number(struct shmc_encoder *encoder, uint64_t kind, uint64_t bits,
-                         shmc_word *word)
-{
-    const enum shmc_status status = shmc_make_number(encoder->writer, kind, bits, word);
-
-    return status == SHMC_OK ? 0 : failed(status, "storing a number");
-}
-
-static int encode_int(struct shmc_encoder *encoder, PyObject *object, shmc_word *word)
-{
-    int overflow;
-    const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
-
-    if (value == -1 && overflow == 0 && PyErr_Occurred())
-        return -1;
-    if (overflow == 0 && shmc_integer_fits(value)) {
-        *word = shmc_integer_word(value);
-        return 0;
-    }
-    if (overflow == 0)
-        return encode_number(encoder, SHMC_NUMBER_INT64, (uint64_t)value, word);
-    const unsigned long long large = overflow > 0 ? PyLong_AsUnsignedLongLong(object) : 0;
-    if (overflow < 0 || (large == (unsigned long long)-1 && PyErr_Occurred())) {
-        PyErr_Clear();
-        return unsupported(object, "an integer must lie between -2^63 and 2^64 - 1");
-    }
-    return encode_number(encoder, SHMC_NUMBER_UINT64, large, word);
-}
-
-static int encode_float(struct shmc_encoder *encoder, PyObject *object, shmc_word *word)
-{
-    const double value = PyFloat_AS_DOUBLE(object);
-    uint64_t bits;
-
-    if (value - value != 0)
-        return unsupported(object, "NaN and infinity are not JSON");
-    memcpy(&bits, &value, sizeof(bits));
-    return encode_number(encoder, SHMC_NUMBER_DOUBLE, bits, word);
 }
 
 /* ---- containers ------------------------------------------------------------------------------- */
@@ -378,9 +96,9 @@ static Py_ssize_t encode_alike(struct shmc_encoder *encoder, PyObject *dict,
             break;
         const shmc_word previous = shmc_word_load(words + (uint64_t)i * 8);
         word = previous;
-        if (!same_scalar(encoder->span, value, previous)) {
+        if (!shmc_same_scalar(encoder->span, value, previous)) {
             if (encode(encoder, value, previous, &word) < 0)
-                return trail(encoder, key, 0);
+                return shmc_encoder_trail(encoder, key, 0);
             if (*same && word != previous) {
                 copy_alike(encoder, words, i, base);
                 *same = false;
@@ -413,11 +131,11 @@ static int encode_rest(struct shmc_encoder *encoder, PyObject *dict, struct shmc
             }
         }
         if (!PyUnicode_Check(key)) {
-            unsupported(key, "a key must be a string");
-            return trail(encoder, key, 0);
+            shmc_encode_unsupported(key, "a key must be a string");
+            return shmc_encoder_trail(encoder, key, 0);
         }
         if (encode(encoder, value, previous, &word) < 0)
-            return trail(encoder, key, 0);
+            return shmc_encoder_trail(encoder, key, 0);
         encoder->stack[base + (size_t)i] = word;
     }
     return 0;
@@ -463,7 +181,7 @@ static int encode_entries(struct shmc_encoder *encoder, PyObject *dict, shmc_wor
         return -1;
     const enum shmc_status status = shmc_make_object(
         encoder->writer, shape, encoder->stack + base, (size_t)count, word);
-    return status == SHMC_OK ? 0 : failed(status, "storing an object");
+    return status == SHMC_OK ? 0 : shmc_encode_failed(status, "storing an object");
 }
 
 static int encode_dict(struct shmc_encoder *encoder, PyObject *dict, shmc_word previous,
@@ -502,9 +220,9 @@ static int encode_elements(struct shmc_encoder *encoder, PyObject *list, shmc_wo
                                     : SHMC_NOTHING;
         shmc_word element = before;
 
-        if (!same_scalar(encoder->span, PyList_GET_ITEM(list, i), before) &&
+        if (!shmc_same_scalar(encoder->span, PyList_GET_ITEM(list, i), before) &&
             encode(encoder, PyList_GET_ITEM(list, i), before, &element) < 0)
-            return trail(encoder, NULL, i);
+            return shmc_encoder_trail(encoder, NULL, i);
         same = same && element == before;
         encoder->stack[base + (size_t)i] = element;
     }
@@ -514,7 +232,7 @@ static int encode_elements(struct shmc_encoder *encoder, PyObject *list, shmc_wo
     }
     const enum shmc_status status =
         shmc_make_array(encoder->writer, encoder->stack + base, (size_t)count, word);
-    return status == SHMC_OK ? 0 : failed(status, "storing a list");
+    return status == SHMC_OK ? 0 : shmc_encode_failed(status, "storing a list");
 }
 
 static int encode_list(struct shmc_encoder *encoder, PyObject *list, shmc_word previous,
@@ -533,6 +251,18 @@ static int encode_list(struct shmc_encoder *encoder, PyObject *list, shmc_word p
     const int result = encode_elements(encoder, list, previous, base, word);
     encoder->top = base;
     encoder->depth--;
+    return result;
+}
+
+/* ---- containers that are copied first ---------------------------------------------------------- */
+
+/* Takes over the reference to a copy; NULL: it could not be made. */
+static int encode_plain(struct shmc_encoder *encoder, PyObject *plain, shmc_word previous,
+                        shmc_word *word)
+{
+    const int result = plain == NULL ? -1 : encode(encoder, plain, previous, word);
+
+    Py_XDECREF(plain);
     return result;
 }
 
@@ -579,12 +309,7 @@ static int encode_view(struct shmc_encoder *encoder, PyObject *object, shmc_word
         *word = view->word;
         return 0;
     }
-    PyObject *plain = shmc_pyvalue_plain(view->root, view->word);
-    if (plain == NULL)
-        return -1;
-    const int result = encode(encoder, plain, previous, word);
-    Py_DECREF(plain);
-    return result;
+    return encode_plain(encoder, shmc_pyvalue_plain(view->root, view->word), previous, word);
 }
 
 /* In its own order, which differs from the dict inside: move_to_end() changes only the former.
@@ -598,7 +323,8 @@ static PyObject *in_order(PyObject *ordered)
 
     while (plain != NULL && PyDict_Next(ordered, &position, &key, NULL)) {
         if (!PyUnicode_CheckExact(key)) {
-            unsupported(key, "a key of an OrderedDict must be a str, not of a subclass");
+            shmc_encode_unsupported(key,
+                                    "a key of an OrderedDict must be a str, not of a subclass");
             Py_CLEAR(plain);
         }
     }
@@ -618,14 +344,10 @@ static PyObject *in_order(PyObject *ordered)
 static __attribute__((noinline, cold)) int
 encode_ordered(struct shmc_encoder *encoder, PyObject *ordered, shmc_word previous, shmc_word *word)
 {
-    PyObject *plain = in_order(ordered);
-
-    if (plain == NULL)
-        return -1;
-    const int result = encode(encoder, plain, previous, word);
-    Py_DECREF(plain);
-    return result;
+    return encode_plain(encoder, in_order(ordered), previous, word);
 }
+
+/* ---- any value --------------------------------------------------------------------------------- */
 
 static int encode(struct shmc_encoder *encoder, PyObject *object, shmc_word previous,
                   shmc_word *word)
@@ -643,16 +365,17 @@ static int encode(struct shmc_encoder *encoder, PyObject *object, shmc_word prev
         return 0;
     }
     if (PyLong_Check(object))
-        return encode_int(encoder, object, word);
+        return shmc_encode_int(encoder, object, word);
     if (object == Py_None) {
         *word = SHMC_NULL;
         return 0;
     }
     if (PyFloat_Check(object))
-        return encode_float(encoder, object, word);
+        return shmc_encode_float(encoder, object, word);
     if (Py_IS_TYPE(object, &shmc_pyview_type) || Py_IS_TYPE(object, &shmc_pylist_type))
         return encode_view(encoder, object, previous, word);
-    return unsupported(object, "only dict, list, str, int, float, bool and None can be stored");
+    return shmc_encode_unsupported(
+        object, "only dict, list, str, int, float, bool and None can be stored");
 }
 
 int shmc_encode(struct shmc_encoder *encoder, PyObject *object, shmc_word previous,
@@ -665,6 +388,6 @@ int shmc_encode(struct shmc_encoder *encoder, PyObject *object, shmc_word previo
     if (collecting)
         PyGC_Enable();
     if (result < 0)
-        explain(encoder);
+        shmc_encoder_explain(encoder);
     return result;
 }

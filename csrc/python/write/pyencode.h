@@ -1,6 +1,6 @@
 /*
- * pyencode.h - a Python object becomes a word of the writer (pyencode.c), key lists become
- * shapes (pykeys.c), changes are put (pyput.c).
+ * pyencode.h - a Python object becomes a word of the writer (pyencode.c, pyencodescalar.c), key
+ * lists become shapes (pykeys.c), changes are put (pyput.c).
  */
 #ifndef SHMC_PYENCODE_H
 #define SHMC_PYENCODE_H
@@ -58,6 +58,14 @@ int shmc_encoder_reserve(struct shmc_encoder *encoder, size_t more);
 void shmc_keys_clear(struct shmc_encoder *encoder);
 int shmc_encode_str(struct shmc_encoder *encoder, PyObject *text, shmc_word previous,
                     shmc_word *word);
+
+/* pyencodepath.c: exceptions with the path to a value. The first three return -1. */
+int shmc_encode_failed(enum shmc_status status, const char *what);
+int shmc_encode_unsupported(PyObject *object, const char *why);
+/* Notes one step of the way out; `step` is a key or NULL for an index. */
+int shmc_encoder_trail(struct shmc_encoder *encoder, PyObject *step, Py_ssize_t index);
+/* Puts the path in front of an error about a value. */
+void shmc_encoder_explain(struct shmc_encoder *encoder);
 
 static inline bool shmc_same_key(const struct shmc_keys *keys, uint32_t index, PyObject *key)
 {

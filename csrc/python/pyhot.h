@@ -13,7 +13,7 @@
  *   pymodel.c   Model: an object word with the attributes of a client's model (models/pymodel.h)
  *   pyread.c    Reader, Root, Resource: pins, look-ups, scans; batches of deltas
  *   pyput.c   dict -> word, put
- *   pyqueue.c   Queue: keys of work
+ *   pyqueue.c   Queue: keys of work (queue/pyqueue.h)
  *   pymodule.c  the module itself
  *
  * Rules

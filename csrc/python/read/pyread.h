@@ -9,6 +9,7 @@
  *   pyscan.c      a bounded walk over a tree, chunk by chunk
  *   pypage.c      a page of a list as JSON text
  *   pywhere.c     Where: the filter on the objects of a walk
+ *   pywheretest.c   one test of it (pywheretest.h)
  *   pydiff.c      the differences between two roots
  *   pyresource.c  Resource: look-ups by key, on the latest root or on one snapshot
  *   pyiter.c      iterators over one root

@@ -271,7 +271,7 @@ uint64_t shmc_string_be64(const struct shmc_span *span, const struct shmc_string
                           uint32_t start);
 uint64_t shmc_bytes_be64(const uint8_t *bytes, size_t length, size_t start);
 
-/* ---- scalar.c: texts of indices and selectors ------------------------------------------------ */
+/* ---- value.c: texts of indices and selectors ------------------------------------------------- */
 
 #define SHMC_TEXT_MAX 32u
 /* The text of a number, true or false; 0: the word is another value. Not ended by a NUL. */
@@ -486,7 +486,7 @@ enum shmc_status shmc_intern_create(struct shmc_intern *table, struct shmc_heap 
                                     uint64_t seed);
 void shmc_intern_destroy(struct shmc_intern *table, struct shmc_heap *heap);
 
-/* ---- reclaim.c ------------------------------------------------------------------------- */
+/* ---- limbo.c, reclaim.c: what waits for readers ------------------------------------------ */
 
 #define SHMC_LIMBO_STEP 4096u   /* blocks that one call visits (RECLAIM7) */
 #define SHMC_LIMBO_GROUPS 65536u /* more generations than these share the last group */

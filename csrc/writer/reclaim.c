@@ -56,132 +56,10 @@
  *
  * The floor is raised in steps, not per block: each raise costs every reader a miss.
  */
-#include "writer/writer.h"
+#include "writer/limbo.h"
 
 #define STEP_BYTES (UINT64_C(1) << 20)
 #define STEP_NS UINT64_C(1000000)
-#define REAP_NS UINT64_C(100000000)
-#define REAP_LIMIT_NS UINT64_C(500000) /* of one call (SEAT8) */
-
-enum shmc_status shmc_limbo_reserve(struct shmc_writer *writer)
-{
-    struct shmc_limbo *limbo = &writer->limbo;
-
-    if (limbo->start + limbo->count < limbo->capacity)
-        return SHMC_OK;
-    if (limbo->start > limbo->capacity / 2) {
-        memmove(limbo->groups, limbo->groups + limbo->start,
-                limbo->count * sizeof(*limbo->groups));
-        limbo->start = 0;
-        return SHMC_OK;
-    }
-    const size_t capacity = limbo->capacity * 2 + 64;
-    void *groups = shmc_heap_resize(&writer->heap, limbo->groups,
-                                    limbo->capacity * sizeof(*limbo->groups),
-                                    capacity * sizeof(*limbo->groups));
-    if (groups == NULL)
-        return SHMC_NO_MEMORY;
-    limbo->groups = groups;
-    limbo->capacity = capacity;
-    return SHMC_OK;
-}
-
-/* ---- lists of blocks --------------------------------------------------------------------------- */
-
-/* Adds a block at the front. */
-static void put(struct shmc_writer *writer, struct shmc_limbo_list *list, shmc_offset block,
-                uint64_t size)
-{
-    uint64_t *meta = shmc_arena_meta(&writer->arena, block);
-
-    *meta = (uint64_t)list->first << 32 | SHMC_META_LIMBO | shmc_meta_birth(*meta);
-    list->first = shmc_granule(block);
-    if (list->last == 0)
-        list->last = list->first;
-    list->bytes += size;
-}
-
-/* Takes the first block. */
-static shmc_offset take(struct shmc_writer *writer, struct shmc_limbo_list *list, uint64_t *size)
-{
-    const shmc_offset block = (shmc_offset)list->first << 3;
-
-    *size = shmc_arena_block_size(&writer->arena, block);
-    list->first = (uint32_t)(*shmc_arena_meta(&writer->arena, block) >> 32);
-    if (list->first == 0)
-        list->last = 0;
-    list->bytes -= *size;
-    return block;
-}
-
-/* RECLAIM8. `from` is empty afterwards. */
-static void join(struct shmc_writer *writer, struct shmc_limbo_list *to,
-                 struct shmc_limbo_list *from)
-{
-    if (from->first != 0 && to->first != 0) {
-        uint64_t *meta = shmc_arena_meta(&writer->arena, (shmc_offset)to->last << 3);
-        *meta = (uint64_t)from->first << 32 | (uint32_t)*meta;
-        to->last = from->last;
-    } else if (from->first != 0) {
-        to->first = from->first;
-        to->last = from->last;
-    }
-    to->bytes += from->bytes;
-    to->upper = to->upper > from->upper ? to->upper : from->upper;
-    *from = (struct shmc_limbo_list){0};
-}
-
-void shmc_retire(struct shmc_writer *writer, shmc_offset block)
-{
-    struct shmc_limbo *limbo = &writer->limbo;
-    struct shmc_limbo_list *group = limbo->groups + limbo->start + limbo->count - 1;
-    const uint64_t size = shmc_arena_block_size(&writer->arena, block);
-
-    if (limbo->count == 0 ||
-        (group->upper != writer->generation && limbo->count < SHMC_LIMBO_GROUPS)) {
-        assert(limbo->start + limbo->count < limbo->capacity); /* reserved before publishing */
-        group = limbo->groups + limbo->start + limbo->count++;
-        *group = (struct shmc_limbo_list){0};
-    } else if (limbo->doomed_groups == limbo->count) { /* the last group takes others: RECLAIM8 */
-        limbo->doomed_groups--;
-        limbo->doomed_bytes -= group->bytes;
-    }
-    group->upper = writer->generation;
-    put(writer, group, block, size);
-    limbo->bytes += size;
-    limbo->fresh++;
-}
-
-enum shmc_status shmc_limbo_inherit(struct shmc_writer *writer, const struct shmc_chain *left)
-{
-    writer->limbo.inherited = (struct shmc_limbo_list){
-        .upper = SHMC_KEEP_NO_INHERIT_WAIT ? writer->generation : 0,
-        .first = left->first,
-        .last = left->last,
-        .bytes = left->bytes};
-    writer->limbo.bytes += left->bytes;
-    return SHMC_OK;
-}
-
-/*
- * The bytes that count against the limit: doomed blocks do not (RECLAIM9). Of the inherited blocks,
- * as much as the limit itself does not: most of them were free when the last writer died, and no
- * pin should go because of that. The rest counts, or a pin that outlives many writers would hold
- * back the remains of each of them, and fill the arena.
- */
-static uint64_t inherited_garbage(const struct shmc_writer *writer)
-{
-    const uint64_t inherited = writer->limbo.inherited.bytes;
-
-    return inherited < writer->garbage_limit ? 0 : inherited - writer->garbage_limit;
-}
-
-static uint64_t garbage_of(const struct shmc_writer *writer)
-{
-    const struct shmc_limbo *limbo = &writer->limbo;
-
-    return limbo->bytes - limbo->doomed_bytes - limbo->inherited.bytes + inherited_garbage(writer);
-}
 
 /* ---- pins --------------------------------------------------------------------------- */
 
@@ -301,14 +179,14 @@ static void settle(struct shmc_writer *writer, struct shmc_limbo_list *list, uin
 {
     struct shmc_limbo *limbo = &writer->limbo;
     uint64_t size;
-    const shmc_offset block = take(writer, list, &size);
+    const shmc_offset block = shmc_limbo_take(writer, list, &size);
     const uint64_t birth = pin != 0 ? shmc_arena_birth(&writer->arena, block) : 0;
     const bool at_birth = birth == pin && SHMC_KEEP_NO_EXACT_BIRTH;
     const bool led_to = birth < pin || at_birth;
 
     spend(writer, budget, size);
     if (pin != 0 && SHMC_CHECKED(NO_BIRTH_WAIT, led_to)) {
-        put(writer, held_by(limbo, pin), block, size);
+        shmc_limbo_put(writer, held_by(limbo, pin), block, size);
         limbo->held_bytes += size;
     } else {
         limbo->bytes -= size;
@@ -378,7 +256,7 @@ static void settle_list(struct shmc_writer *writer, const struct shmc_pin_list *
 static void to_doomed(struct shmc_writer *writer, struct shmc_limbo_list *list)
 {
     writer->limbo.doomed_bytes += list->bytes;
-    join(writer, &writer->limbo.doomed, list);
+    shmc_limbo_join(writer, &writer->limbo.doomed, list);
 }
 
 /* RECLAIM1: finds the groups below which no pin that counts lies, or can come. */
@@ -413,7 +291,7 @@ static void let_go_held(struct shmc_writer *writer, const struct shmc_pin_list *
         if (pin_below(pins, gone.upper) == 0)
             to_doomed(writer, &gone);
         settle_list(writer, pins, &gone, budget);
-        join(writer, &limbo->loose, &gone);
+        shmc_limbo_join(writer, &limbo->loose, &gone);
     }
 }
 
@@ -488,7 +366,7 @@ static uint64_t cut_for(const struct shmc_writer *writer, const struct shmc_pin_
     for (unsigned i = 0; i < SHMC_KEPT; i++)
         part_add(parts, &count, limbo->held[i].upper + 1, limbo->held[i].bytes);
     part_add(parts, &count, pin_below(pins, limbo->loose.upper) + 1, limbo->loose.bytes);
-    part_add(parts, &count, limbo->inherited.upper, inherited_garbage(writer));
+    part_add(parts, &count, limbo->inherited.upper, shmc_limbo_inherited(writer));
     while (freed < wanted && (next < count || group < limbo->count)) {
         const struct shmc_limbo_list *at = &limbo->groups[limbo->start + group];
         const bool is_part =
@@ -502,7 +380,7 @@ static uint64_t cut_for(const struct shmc_writer *writer, const struct shmc_pin_
 
 static bool revoke(struct shmc_writer *writer, struct shmc_pin_list *pins)
 {
-    const uint64_t wanted = garbage_of(writer) - writer->garbage_limit / 2;
+    const uint64_t wanted = shmc_limbo_garbage(writer) - writer->garbage_limit / 2;
     const uint64_t cut = cut_for(writer, pins, wanted);
     size_t gone = 0;
 
@@ -539,7 +417,7 @@ static void reclaim(struct shmc_writer *writer, uint64_t budget)
         return;
     writer->limbo.fresh = 0;
     give_back(writer, &pins, &budget);
-    if (garbage_of(writer) > writer->garbage_limit && revoke(writer, &pins))
+    if (shmc_limbo_garbage(writer) > writer->garbage_limit && revoke(writer, &pins))
         give_back(writer, &pins, &budget);
 }
 
@@ -582,7 +460,6 @@ static bool is_due(const struct shmc_writer *writer, uint64_t now_ns)
     return waiting >= writer->limbo_waited + writer->limbo_waited / 8 || late;
 }
 
-/* After each commit. */
 void shmc_reclaim_in_steps(struct shmc_writer *writer, uint64_t now_ns)
 {
     uint64_t budget = budget_of(&writer->limbo);
@@ -594,50 +471,4 @@ void shmc_reclaim_in_steps(struct shmc_writer *writer, uint64_t now_ns)
     writer->last_reclaim_ns = now_ns;
     shmc_reclaim_some(writer);
     writer->limbo_waited = waiting_bytes(&writer->limbo);
-}
-
-/* For observers of the cache: see shmc_data_info(). */
-static void show_stats(const struct shmc_writer *writer)
-{
-    struct shmc_stats stats;
-    uint64_t words[sizeof stats / 8];
-
-    shmc_writer_stats(writer, &stats);
-    memcpy(words, &stats, sizeof words);
-    for (size_t i = 0; i < sizeof words / 8; i++)
-        shmc_store_racy(&writer->super->stats[i], words[i]);
-}
-
-void shmc_writer_reap(struct shmc_writer *writer)
-{
-    (void)shmc_seats_reap(writer->seats, writer->seat_count, writer->seats->fd,
-                          &writer->next_reaped, shmc_monotonic_ns() + REAP_LIMIT_NS);
-}
-
-enum shmc_status shmc_tend(struct shmc_writer *writer, uint64_t now_ns)
-{
-    if (shmc_load_racy(&writer->super->incarnation) != writer->incarnation)
-        return SHMC_FENCED;
-    shmc_store_racy(&writer->super->heartbeat_ns, now_ns);
-    show_stats(writer);
-    if (writer->seats != NULL && writer->seat_count > 0)
-        writer->counters.mended +=
-            shmc_seats_mend(writer->seats, writer->seat_count, writer->seats_instance);
-    if (writer->seats != NULL && now_ns - writer->last_reap_ns >= REAP_NS) {
-        writer->last_reap_ns = now_ns;
-        shmc_writer_reap(writer);
-    }
-    if (!writer->in_batch)
-        shmc_reclaim_some(writer);
-    return SHMC_OK;
-}
-
-void shmc_limbo_destroy(struct shmc_writer *writer)
-{
-    struct shmc_limbo *limbo = &writer->limbo;
-
-    if (limbo->groups != NULL)
-        shmc_heap_resize(&writer->heap, limbo->groups, limbo->capacity * sizeof(*limbo->groups),
-                         0);
-    memset(limbo, 0, sizeof(*limbo));
 }

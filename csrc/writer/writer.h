@@ -246,19 +246,29 @@ void shmc_undo_counts(struct shmc_writer *writer);
 /* Bytes that only `word` leads to, at most; bounded work. */
 uint64_t shmc_exclusive_bytes(const struct shmc_writer *writer, shmc_word word);
 
-/* reclaim.c ------------------------------------------------------------------------------- */
+/* limbo.c --------------------------------------------------------------------------------- */
 
 /* Room for one more group, so that retiring cannot fail. */
 enum shmc_status shmc_limbo_reserve(struct shmc_writer *writer);
 void shmc_retire(struct shmc_writer *writer, shmc_offset block);
-void shmc_reclaim_in_steps(struct shmc_writer *writer, uint64_t now_ns);
-/* Frees seats of the dead, as many as one call may (SEAT8). */
-void shmc_writer_reap(struct shmc_writer *writer);
-/* As shmc_reclaim(), as far as one call may go (RECLAIM7). */
-void shmc_reclaim_some(struct shmc_writer *writer);
+/* The bytes that count against the limit, and those of them that the last writer left. */
+uint64_t shmc_limbo_garbage(const struct shmc_writer *writer);
+uint64_t shmc_limbo_inherited(const struct shmc_writer *writer);
 /* Retires the remains of a dead writer that no root reaches, at the published generation. */
 enum shmc_status shmc_limbo_inherit(struct shmc_writer *writer, const struct shmc_chain *left);
 void shmc_limbo_destroy(struct shmc_writer *writer);
+
+/* reclaim.c ------------------------------------------------------------------------------- */
+
+/* After each commit. */
+void shmc_reclaim_in_steps(struct shmc_writer *writer, uint64_t now_ns);
+/* As shmc_reclaim(), as far as one call may go (RECLAIM7). */
+void shmc_reclaim_some(struct shmc_writer *writer);
+
+/* tend.c ---------------------------------------------------------------------------------- */
+
+/* Frees seats of the dead, as many as one call may (SEAT8). */
+void shmc_writer_reap(struct shmc_writer *writer);
 
 /* treewrite.c ----------------------------------------------------------------------------- */
 

@@ -26,6 +26,7 @@ from shmcache.source.base import SourceFailed
 from shmcache.source.body import is_bounded, read_body
 from shmcache.source.failures import as_failures, cancelled, ended_early, garbage, http_failure
 from shmcache.source.line import KEEPALIVE, HeldConnection, HeldTLSConnection, Line
+from shmcache.source.watch_lists import WatchListRefusals
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class ApiConnection:
         self._due: float | None = None
         self.documents = discovery.Documents()
         """The documents that discovery has read."""
+        self.watch_lists = WatchListRefusals(clock)
         self.connect_timeout = connect_timeout
         self.now = now
         self.clock = clock

@@ -151,13 +151,24 @@ class KubeSource:
     def watch(self, options: ListOptions, *, silence: float) -> Iterator[Iterator[list[Item]]]:
         """A watch. Is entered when its headers have come."""
         self.behind = False
-        with self._get(
-            options,
-            accept=self._accept(WATCH_METADATA),
-            silence=silence,
-            gzip=self._compress and bool(options.send_initial_events),
-            bounded=True,
-        ) as body:
+        initial = bool(options.send_initial_events)
+        refusals = self._client.server.watch_lists
+        if initial:
+            refusals.check(self.resource())
+        with ExitStack() as stack:
+            request = self._get(
+                options,
+                accept=self._accept(WATCH_METADATA),
+                silence=silence,
+                gzip=self._compress and initial,
+                bounded=True,
+            )
+            try:
+                body = stack.enter_context(request)
+            except SourceFailed as failed:
+                if initial and self._resource is not None:
+                    refusals.note(self._resource, failed.failure)
+                raise
             yield self._events(body)
 
     @property

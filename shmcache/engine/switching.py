@@ -52,6 +52,7 @@ _log = logging.getLogger(__name__)
 UNFIT_SECONDS = 300.0
 PATIENT_SECONDS = (8.0, 15.0)
 """By chance, so that leaves whose relays do not return list one after the other (SWITCH5)."""
+_SPENT = -1.0
 STAY_SECONDS = 2.0
 """A watch is not left before it has lasted so long."""
 INITIAL_END = b"k8s.io/initial-events-end"
@@ -90,7 +91,7 @@ class SwitchingSource:
         self._behind_since: float | None = None
         self._rng = rng or random.Random()
         self._patient_until = 0.0
-        """0.0 before the first refusal (SWITCH5)."""
+        """0.0 before the first refusal, `_SPENT` when its time has passed (SWITCH5)."""
         self._named = ""
         self._opened: float | None = None
         self._cancelled = self._leaving = self._rewound = False
@@ -224,7 +225,8 @@ class SwitchingSource:
 
     def _turn(self) -> Candidate:
         if 0.0 < self._patient_until <= self._upstreams.now():
-            self._refused.clear()  # SWITCH5: the last one refuses again, and a list follows
+            self._refused.clear()  # SWITCH5: all that answer refuse once more, and a list follows
+            self._patient_until = _SPENT
         without, at = self._refused | self.unfit(), self.upstream
         if self._direct:
             without |= {one for one in self._upstreams.all if one.is_relay}

@@ -304,6 +304,33 @@ def test_a_list_waits_for_a_relay_that_has_what_the_server_lost(
         assert world.leaf.relists == (0 if returns else 1)
 
 
+def test_patience_ends_where_several_servers_refuse_the_version(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SWITCH5: the relay stays away; both of the others refuse once more, then a list follows."""
+    caplog.set_level(logging.INFO, "shmcache.engine.switching")
+    monkeypatch.setattr(switching, "PATIENT_SECONDS", (1.0, 1.0))
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(ApiServer(seed=7))
+        doors = [stack.enter_context(Door(server.port)) for _ in "abc"]
+        running, cache = stack.enter_context(engine(name, [door.url for door in doors]))
+        world = World(server, doors, Leaf(running, cache))
+        world.write(0, 10)
+        world.check()
+        doors[0].shut()
+        server.go_down()
+        world.write(10, 20)
+        server.compact()
+        server.come_back()
+        eventually(lambda: "does not have our version" in caplog.text)
+        theirs = {
+            one["metadata"]["name"]: one["metadata"]["resourceVersion"]
+            for one in server.list("pods")
+        }
+        eventually(lambda: world.leaf.contents() == theirs)
+        assert world.leaf.relists == 1
+
+
 def test_a_resource_that_a_relay_does_not_have_comes_from_elsewhere(name: str) -> None:
     """SWITCH2: the others stay."""
     with contextlib.ExitStack() as stack:

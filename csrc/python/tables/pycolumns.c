@@ -10,6 +10,7 @@
 #include "python/tables/pytables.h"
 
 #define MISSING UINT32_MAX
+#define AHEAD 16u /* texts that are on their way from memory */
 
 /* Words in the order in which they were first seen, with an open table over them. */
 struct wordtable {
@@ -27,6 +28,11 @@ struct building {
     double *numbers; /* of heads, if it sums; NaN: none */
 };
 
+static size_t hash_of(shmc_word word)
+{
+    return (size_t)shmc_mix(word, UINT64_C(0x9e3779b97f4a7c15));
+}
+
 static bool grow(struct wordtable *table)
 {
     const size_t capacity = table->capacity == 0 ? 64 : table->capacity * 2;
@@ -43,12 +49,18 @@ static bool grow(struct wordtable *table)
     table->slots = slots;
     table->capacity = capacity;
     for (size_t i = 0; i < table->count; i++) {
-        size_t at = (size_t)shmc_mix(words[i], UINT64_C(0x9e3779b97f4a7c15));
+        size_t at = hash_of(words[i]);
         while (slots[at & (capacity * 2 - 1)] != 0)
             at++;
         slots[at & (capacity * 2 - 1)] = (uint32_t)i + 1;
     }
     return true;
+}
+
+static void fetch_code(const struct wordtable *table, shmc_word word)
+{
+    if (table->capacity != 0)
+        __builtin_prefetch(&table->slots[hash_of(word) & (table->capacity * 2 - 1)]);
 }
 
 /* The code of a word; MISSING without memory. */
@@ -57,7 +69,7 @@ static uint32_t code_of(struct wordtable *table, shmc_word word)
     if (table->count == table->capacity && !grow(table))
         return MISSING;
     const size_t mask = table->capacity * 2 - 1;
-    size_t at = (size_t)shmc_mix(word, UINT64_C(0x9e3779b97f4a7c15)) & mask;
+    size_t at = hash_of(word) & mask;
     for (; table->slots[at] != 0; at = (at + 1) & mask) {
         if (table->words[table->slots[at] - 1] == word)
             return table->slots[at] - 1;
@@ -67,21 +79,40 @@ static uint32_t code_of(struct wordtable *table, shmc_word word)
     return (uint32_t)table->count - 1;
 }
 
+/* Room for the codes of that many rows. */
+static bool make_room(struct building *column, size_t rows)
+{
+    if (rows <= column->room)
+        return true;
+    uint32_t *codes = realloc(column->codes, rows * 2 * sizeof *codes);
+    if (codes == NULL)
+        return false;
+    column->codes = codes;
+    column->room = rows * 2;
+    return true;
+}
+
+/* Without [*]: null then counts as missing already among the heads. */
+static bool heads_are_values(const struct building *column)
+{
+    return column->path.head == column->path.length && !column->sums;
+}
+
 static bool add_chunk(struct building *column, const struct shmc_span *span,
                       const shmc_word *objects, size_t rows, size_t count)
 {
-    if (rows + count > column->room) {
-        const size_t room = (rows + count) * 2;
-        uint32_t *codes = realloc(column->codes, room * sizeof *codes);
-        if (codes == NULL)
-            return false;
-        column->codes = codes;
-        column->room = room;
-    }
+    const bool null_is_none = heads_are_values(column);
+    shmc_word heads[SHMC_CHUNK];
+
+    if (!make_room(column, rows + count))
+        return false;
+    shmc_pypath_heads(&column->path, span, objects, heads, count);
+    for (size_t i = 0; i < count; i++)
+        fetch_code(&column->heads, heads[i]);
     for (size_t i = 0; i < count; i++) {
-        const shmc_word head = shmc_pypath_head(&column->path, span, objects[i]);
         uint32_t code = MISSING;
-        if (head != SHMC_NOTHING && (code = code_of(&column->heads, head)) == MISSING)
+        if (heads[i] != SHMC_NOTHING && !(null_is_none && heads[i] == SHMC_NULL) &&
+            (code = code_of(&column->heads, heads[i])) == MISSING)
             return false;
         column->codes[rows + i] = code;
     }
@@ -107,6 +138,11 @@ static bool sum_up(struct building *column, const struct shmc_span *span)
 /* Codes of heads become codes of values: different arrays may have the same first value. */
 static bool look_up(struct building *column, const struct shmc_span *span, size_t rows)
 {
+    if (heads_are_values(column)) {
+        column->values = column->heads;
+        column->heads = (struct wordtable){0};
+        return true;
+    }
     uint32_t *of = malloc((column->heads.count + 1) * sizeof *of);
     bool done = of != NULL;
 
@@ -279,6 +315,8 @@ static int texts_of(const struct building *column, const shmc_pyroot *root,
         return -1;
     }
     for (size_t i = 0; i < count; i++) {
+        if (i + AHEAD < count)
+            shmc_fetch(span, shmc_block_of(column->values.words[i + AHEAD]));
         if (!shmc_string_open(span, column->values.words[i], &strings[i]))
             strings[i] = (struct shmc_string){.word = SHMC_TAG_SHORT};
         total += strings[i].length;
@@ -300,6 +338,8 @@ static int texts_of(const struct building *column, const shmc_pyroot *root,
         int32_t at = 0;
         for (size_t i = 0; i < count; i++) {
             offsets[i] = at;
+            if (i + AHEAD < count)
+                shmc_fetch(span, strings[i + AHEAD].block);
             shmc_string_copy(span, &strings[i], 0, strings[i].length, data + at);
             at += (int32_t)strings[i].length;
         }

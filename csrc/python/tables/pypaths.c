@@ -3,6 +3,9 @@
  *
  *   head: keys before the first [*]      each remembers its member in objects of a shape
  *   tail: [*] and what follows           equal arrays are one block, so callers remember by word
+ *
+ * Objects stored long ago are cold: the heads of several are found one step at a time for all of
+ * them, so that their next blocks come from memory at once and not in turn.
  */
 #include "python/tables/pytables.h"
 
@@ -57,6 +60,22 @@ shmc_word shmc_pypath_head(struct shmc_pypath *path, const struct shmc_span *spa
         word = shmc_members_find(span, &path->steps[i].members, word, path->steps[i].at,
                                  path->steps[i].length);
     return word;
+}
+
+void shmc_pypath_heads(struct shmc_pypath *path, const struct shmc_span *span,
+                       const shmc_word *objects, shmc_word *heads, size_t count)
+{
+    memcpy(heads, objects, count * sizeof *heads);
+    for (size_t step = 0; step < path->head; step++) {
+        for (size_t i = 0; i < count; i++) {
+            if (heads[i] == SHMC_NOTHING)
+                continue;
+            heads[i] = shmc_members_find(span, &path->steps[step].members, heads[i],
+                                         path->steps[step].at, path->steps[step].length);
+            if (step + 1 < path->head)
+                shmc_fetch(span, shmc_block_of(heads[i]));
+        }
+    }
 }
 
 struct seen {

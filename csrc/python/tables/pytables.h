@@ -47,6 +47,9 @@ void shmc_pypath_free(struct shmc_pypath *path);
 void shmc_pypath_forget(struct shmc_pypath *path);
 /* The word before the first [*], or of the whole path. */
 shmc_word shmc_pypath_head(struct shmc_pypath *path, const struct shmc_span *span, shmc_word word);
+/* The same of several objects. */
+void shmc_pypath_heads(struct shmc_pypath *path, const struct shmc_span *span,
+                       const shmc_word *objects, shmc_word *heads, size_t count);
 /* The first value from that word on; SHMC_NOTHING without one, or for null. */
 shmc_word shmc_pypath_first(const struct shmc_pypath *path, const struct shmc_span *span,
                             shmc_word head);

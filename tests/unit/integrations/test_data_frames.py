@@ -67,7 +67,10 @@ def pod(number: int, version: int, rng: random.Random) -> dict[str, Any]:
             "labels": {"app": rng.choice(["web", "db"])},
         },
         "spec": spec,
-        "status": {"load": rng.choice([0, 0.25, 2.5, 2**63, 1 << 50])},
+        "status": {
+            "load": rng.choice([0, 0.25, 2.5, 2**63, 1 << 50]),
+            "phase": rng.choice(["Running", "Pending", None]),
+        },
     }
 
 
@@ -88,6 +91,7 @@ def test_a_frame_equals_a_comprehension(
             "priority": "spec.priority",
             "host": "spec.hostNetwork",
             "load": "status.load",
+            "phase": "status.phase",
             "first": "spec.containers[*].name",
             "cpu": total(CPU),
             "nothing": "spec.nothing.there",
@@ -100,6 +104,7 @@ def test_a_frame_equals_a_comprehension(
         "priority": [one["spec"]["priority"] for one in objects],
         "host": [one["spec"].get("hostNetwork") for one in objects],
         "load": [float(one["status"]["load"]) for one in objects],
+        "phase": [one["status"]["phase"] for one in objects],
         "first": ["c0" if one["spec"]["containers"] else None for one in objects],
         "cpu": [float(sum(found)) if (found := cpu_of(one)) else None for one in objects],
         "nothing": [None] * len(objects),
@@ -108,7 +113,7 @@ def test_a_frame_equals_a_comprehension(
     assert lists.pop("cpu") == pytest.approx(expected.pop("cpu"))
     assert lists == expected
     assert len(frame) == 700
-    assert frame.columns == (*list(expected)[:6], "cpu", "nothing")
+    assert frame.columns == (*list(expected)[:7], "cpu", "nothing")
     # the same through others, by Arrow
     table = frame.pyarrow()
     table.validate(full=True)

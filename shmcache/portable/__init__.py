@@ -4,7 +4,8 @@ It lets programs that use shmcache be developed and tested on macOS and Windows,
 SHMCACHE_PORTABLE=1. Nothing is shared: the first attach() of a process warns about that once. A
 cache comes from a Writer, a testing.Cluster or reflect() of the same process.
 
-    cache.py     attach(), look-ups, lists, snapshots, waits
+    cache.py     attach(), the latest state, snapshots
+    resource.py  look-ups, lists, waits
     handlers.py  registrations, events
     writer.py    the Writer
     store.py     states, and listeners to them
@@ -22,11 +23,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from shmcache.portable.cache import PrivateCache, PrivateResource, PrivateSnapshot, attach
+from shmcache.portable.cache import PrivateCache, PrivateSnapshot, attach
 from shmcache.portable.following import reflect
 from shmcache.portable.handlers import PrivateRegistration
 from shmcache.portable.missing import NotPortable, lacking
 from shmcache.portable.objects import ListView, View, default
+from shmcache.portable.resource import PrivateResource
 from shmcache.portable.writer import PrivateWriter
 
 __all__ = ["NAMES", "NotPortable", "attach", "lacking", "reflect"]

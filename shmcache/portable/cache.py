@@ -154,12 +154,14 @@ class PrivateCache:
         self, since: int, timeout: float | None = None, resources: Iterable[str] | None = None
     ) -> bool:
         """Sleeps until a publication after `since`; False if `timeout` seconds have passed."""
-        before = None if resources is None else {name: self[name]._table for name in resources}  # noqa: SLF001
+        names = None
+        if resources is not None:
+            names = [_named(self.state(), name).name for name in resources]
 
         def news() -> bool:
             state = self.store.state
-            if before is not None:
-                return any(state.tables[name] is not table for name, table in before.items())
+            if names is not None:
+                return any(state.tables[name].generation > since for name in names)
             return self.closed or state.generation > since
 
         return self.store.wait(news, timeout) and not self.closed

@@ -41,6 +41,7 @@ class PrivateTable:
         self.name = name
         self.specs = specs
         self.objects: Objects = objects if objects is not None else {}
+        self.generation = 0  # the one that published it
         self.version: str | None = None
         self.state = states.ABSENT
         self.reason = ""
@@ -139,7 +140,10 @@ class PrivateStore:
         """The next state; listeners learn of its changes before anybody publishes again."""
         with self.changed:
             merged = {**self.state.tables, **tables}
-            self.state = PrivateState(self.state.generation + 1, merged)
+            generation = self.state.generation + 1
+            for table in tables.values():
+                table.generation = generation
+            self.state = PrivateState(generation, merged)
             for resource in tables:
                 for listener in tuple(self.listeners):
                     listener(resource, news.get(resource, []))

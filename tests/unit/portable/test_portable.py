@@ -469,6 +469,14 @@ def test_waits_end_with_their_fact(api: Api, name: str) -> None:
         assert cache.wait(since, 60)
 
 
+def test_waiting_for_resources_ends_with_their_publications_alone(api: Api, name: str) -> None:
+    with api.writer(name, resources=["pods", "nodes"]) as writer, api.attach(name) as cache:
+        since = cache.latest
+        writer.apply("pods", [pod("a")])
+        assert cache.wait(since, 60, resources=["nodes", "po"])  # it has come already
+        assert not cache.wait(since, 0.01, resources=["nodes"])
+
+
 def test_wait_until_sees_each_state(api: Api, name: str) -> None:
     seen: list[str] = []
 

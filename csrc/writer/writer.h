@@ -174,7 +174,7 @@ static inline shmc_word shmc_member(const struct shmc_span *span, struct shmc_me
 const uint8_t *shmc_word_bytes(const struct shmc_writer *writer, shmc_word word,
                                uint8_t buffer[8], size_t *length);
 
-/* alike.c ---------------------------------------------------------------------------- */
+/* make.c ----------------------------------------------------------------------------- */
 
 /* For live words: whether they are equal as JSON, keys in their order (INTERN2). */
 bool shmc_same_value(const struct shmc_writer *writer, shmc_word a, shmc_word b);

@@ -277,8 +277,8 @@ $(MAP): | build
 	tar -cf - --exclude=./.git --exclude='./.venv*' --exclude=./build . | tar -C build/mapped -xf -
 	cd build/mapped && PYTHONPATH=. $(abspath $(PY)) tests/campaigns/mutation_map.py $(abspath $@) $(MAPPED)
 
-py-mutants: $(MAP) ## a sample of mutants of the Python side against their tests; SEED=, PY_MUTANTS="--count 500 shmcache"
-	$(PY) tests/campaigns/mutation.py $(PY_MUTANTS) --map $(abspath $(MAP))
+py-mutants: $(MAP) ## a sample of mutants of the Python side against their tests; SEED=, PY_MUTANTS="--count 500 --workers 2 shmcache"
+	$(PY) tests/campaigns/mutation.py --map $(MAP) --source build/mapped $(PY_MUTANTS)
 
 MATRIX ?= --count 500
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import sys
 import time
 from collections import Counter
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Generator
 
 
 SLOW_SECONDS = 3.0
@@ -96,30 +97,48 @@ class TestMap:
                     self._breadth.update(reached)
 
     def reaching(self, path: str, line: int, source: str) -> list[str]:
-        """Tests that run this line, those that run the fewest other lines first."""
+        """Tests that run this line, those that run the fewest other lines first.
+
+        A line that runs at import belongs to all tests of its module: those of a function come
+        first whose header it is in, or those of lines that name what it assigns.
+        """
         lines = self._lines.get(path, {})
-        span = _statement(source, line)
-        found: set[str] = set()
-        if span is None:
-            found.update(*lines.values())
-        else:
-            found.update(*(lines.get(str(one), set()) for one in span))
-        return sorted(found, key=lambda test: (self.seconds[test] > SLOW_SECONDS,
+        span, inside = _span(source, line)
+        near: set[str] = set().union(*(lines.get(str(one), set()) for one in span))
+        found = near if inside else near.union(*lines.values())
+        return sorted(found, key=lambda test: (test not in near, self.seconds[test] > SLOW_SECONDS,
                                                self._breadth[test], test))  # fmt: skip
 
 
-def _statement(source: str, line: int) -> Iterable[int] | None:
-    """The lines of the innermost statement up to this one; None outside of functions."""
-    best: ast.stmt | None = None
+def _span(source: str, line: int) -> tuple[set[int], bool]:
+    """Lines that show how a line matters, and whether it runs with them, in a function."""
+    statements = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt)]
+    best, inside = _innermost(statements, line)
+    if inside:
+        return {*range(best.lineno, line + 1)}, True
+    if isinstance(best, ast.FunctionDef | ast.AsyncFunctionDef):
+        return {*range(best.body[0].lineno, (best.end_lineno or 0) + 1)}, False
+    targets = best.targets if isinstance(best, ast.Assign) else [getattr(best, "target", None)]
+    names = "|".join(one.id for one in targets if isinstance(one, ast.Name))
+    found: set[int] = set()
+    for number, text in enumerate(source.splitlines() if names else [], 1):
+        if re.search(rf"\b({names})\b", text):
+            user, inside = _innermost(statements, number)
+            found.update(range(user.lineno, number + 1) if inside else ())
+    return found, False
+
+
+def _innermost(statements: list[ast.stmt], line: int) -> tuple[ast.stmt, bool]:
+    """The innermost statement at this line, and whether a function's body has it."""
+    best: ast.stmt = ast.Pass(lineno=0)
     inside = False
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.stmt) or not node.lineno <= line <= (node.end_lineno or 0):
-            continue
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            inside = inside or line >= node.body[0].lineno
-        if best is None or node.lineno >= best.lineno:
-            best = node
-    return range(best.lineno, line + 1) if best is not None and inside else None
+    for node in statements:
+        if node.lineno <= line <= (node.end_lineno or 0):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                inside = inside or line >= node.body[0].lineno
+            if node.lineno >= best.lineno:
+                best = node
+    return best, inside
 
 
 def main(arguments: list[str]) -> int:

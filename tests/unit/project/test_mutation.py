@@ -9,8 +9,9 @@ import json
 from pathlib import Path
 
 import pytest
-from mutation import ROOT, Outcome, equivalents, related, run_tests, sample
+from mutation import ROOT, Fates, equivalents, sample
 from mutation_map import TestMap
+from mutation_runs import Outcome, run_tests
 from pymutants import Mutant, mutants
 
 SOURCE = '''"""A docstring with 1 < 2."""
@@ -82,7 +83,18 @@ def test_a_seed_decides_the_sample() -> None:
 
     assert first == again
     assert first != other
-    assert len({one.name for one in first}) > 10
+    assert len({one.name for one in first}) == 20
+
+
+def test_a_change_of_a_file_keeps_the_sample_of_others(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(SOURCE)
+    (tmp_path / "b.py").write_text(SOURCE)
+    before = sample(["a.py", "b.py"], 12, 1, tmp_path)
+    (tmp_path / "a.py").write_text("")
+    kept = [one for one in before if one.path == "b.py"]
+
+    assert 0 < len(kept) < 12
+    assert kept == sample(["a.py", "b.py"], len(kept), 1, tmp_path)
 
 
 CALLS = """import os
@@ -109,6 +121,7 @@ def test_a_map_names_the_tests_that_reach_a_line(tmp_path: Path) -> None:
 
     assert found.reaching("a.py", 9, CALLS) == ["narrow", "wide"]
     assert found.reaching("a.py", 11, CALLS) == ["wide", "other"]
+    assert found.reaching("a.py", 6, CALLS) == ["narrow", "wide", "other"]
     assert found.reaching("a.py", 3, CALLS) == ["narrow", "wide", "other"]
     assert found.reaching("c.py", 9, CALLS) == []
 
@@ -127,16 +140,19 @@ def test_tests_of_a_child_pass_or_name_the_first_that_fails(tmp_path: Path) -> N
     assert good == Outcome(passed=True, killer="")
     assert not bad.passed
     assert bad.killer.endswith("::test_b")
-    assert hangs == Outcome(passed=False, killer="")
+    assert hangs == Outcome(passed=False, killer="", late=True)
 
 
-def test_a_module_has_related_tests() -> None:
-    named, near, far = related("shmcache/protocol/tables/ages.py")
+def test_a_fate_is_known_until_a_larger_budget_may_tell_more(tmp_path: Path) -> None:
+    file = tmp_path / "fates"
+    dead, alive, new = found()[:3]
+    Fates(file).note(dead, "killed", 5.0, "a test")
+    Fates(file).note(alive, "SURVIVES", 5.0, "")
+    fates = Fates(file)
 
-    assert "tests/unit/protocol/test_tables.py" in named
-    assert "tests/unit/protocol/test_naming.py" in near
-    assert "tests/conformance/test_replays.py" in far
-    assert len({*named, *near, *far}) == len(named) + len(near) + len(far)
+    assert [fates.of(one) for one in (dead, alive, new)] == ["killed", "SURVIVES", ""]
+    assert [fates.is_known(one, 5.0) for one in (dead, alive, new)] == [True, True, False]
+    assert [fates.is_known(one, 6.0) for one in (dead, alive, new)] == [True, False, False]
 
 
 def test_equivalent_mutants_exist_as_they_are_listed() -> None:

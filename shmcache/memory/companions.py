@@ -50,11 +50,11 @@ def remove_unused(place: Place) -> int:
     for file in queue_files(place):
         try:
             fd = place.location.open(file, writable=True)
-        except (FileNotFoundError, PermissionError):
-            continue
+        except OSError:
+            continue  # it is gone already, or not ours, or not a file
         try:
             if lib.shmc_lock_byte(fd, lib.SHMC_QUEUE_OPEN) == _native.OK and not is_used(fd):
-                removed += place.location.unlink(file)
+                removed += place.clear(file)
         finally:
             os.close(fd)
     return removed
@@ -83,11 +83,13 @@ def remove_boards(place: Place) -> None:
         try:
             fd = location.open(file, writable=True)
         except OSError:
-            continue  # it is gone already, or not ours
+            continue  # it is gone already, or not ours, or not a file
         lock = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, ROW_LOCK, ROWS, 0)
         try:
             found = struct.unpack_from("h", fcntl.fcntl(fd, fcntl.F_OFD_GETLK, lock))[0]
+        except OSError:
+            continue  # a FIFO
         finally:
             os.close(fd)
         if found == fcntl.F_UNLCK:
-            location.unlink(file)
+            place.clear(file)

@@ -152,4 +152,6 @@ class SharedMemory(Directory):
             return False
         except posix_ipc.PermissionsError:
             raise PermissionError(1, "Operation not permitted", self.file(name)) from None
+        except OSError as error:  # a directory
+            raise OSError(error.errno, reason_of(error), self.file(name)) from None
         return True

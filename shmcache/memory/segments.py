@@ -429,14 +429,19 @@ class Place:
         try:
             end_instances(self, gone)
         finally:  # a file that cannot be mapped must not stay in the way
-            removed = sum(self._remove(file) for file in gone)
+            removed = sum(self.clear(file) for file in gone)
         return removed
 
-    def _remove(self, file: str) -> bool:
+    def clear(self, file: str) -> bool:
+        """Removes a name of anybody; returns whether that was possible.
+
+        In a directory that everybody may write, others can take names of this cache. Theirs stay,
+        nobody is led to them, and they keep no other name from being removed.
+        """
         try:
             return self.location.unlink(file)
-        except PermissionError:
-            return False  # somebody else put it there: it stays, and nobody is led to it
+        except OSError:
+            return False
 
     def discard(self, current: Current, lock_fd: int) -> None:
         """Removes instances that were never published, and nothing else. The lock was taken."""
@@ -455,9 +460,8 @@ class Place:
     def unlink(self) -> None:
         """Removes every name of this cache; who is attached keeps the memory. Lock held."""
         self.location.unlink(self.pointer)
-        self.location.unlink(self.desk)
-        self.location.unlink(self.times)
-        self.location.unlink(self.recorder)
+        for file in (self.desk, self.times, self.recorder):
+            self.clear(file)
         self.unlink_instances()
         companions.remove_unused(self)
         companions.remove_boards(self)

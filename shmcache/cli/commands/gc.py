@@ -16,6 +16,7 @@ from shmcache._native import BUSY, OK, lib
 from shmcache.cli.arguments import renamed, value
 from shmcache.cli.output.finding import DENIED, DONE, MISSING, Trouble
 from shmcache.memory.locations import Directory, SharedMemory
+from shmcache.reasons import reason_of
 from shmcache.settings import format_size
 
 TYPE_CHECKING = False
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 HELP = "Removes the leftovers of crashed caches that have no readers; live caches stay."
 _FILE = re.compile(
     r"(shmcache-v\d+-(?P<name>[A-Za-z0-9][\w.-]*?))"
-    r"(?:\.(?:lock|cache|ask|times|[0-9a-f]{16}\.(?:data|seats|next)|[^.]+\.(?:queue|newqueue))|@.+\.board)"
+    r"(?:\.(?:lock|cache|ask|times|recorder|[0-9a-f]{16}\.(?:data|seats|next)|[^.]+\.(?:queue|newqueue))|@.+\.board)"
 )
 _LOCKS = (
     1024 + 16
@@ -97,6 +98,9 @@ class Sweep:
             except PermissionError:
                 self.failed += 1
                 say(f"{stem}: kept: it belongs to another user")
+            except OSError as error:  # a name that somebody gave to a link, a directory
+                self.failed += 1
+                say(f"{stem}: kept: {error.filename}: {reason_of(error)}")
 
     def _family(self, stem: str, files: list[str]) -> str:
         """Removes the files of one cache if it is left over; returns what became of it."""
@@ -110,14 +114,24 @@ class Sweep:
                 return f"kept: {kept}"
             size = sum(_blocks(location, file) for file in files)
             if not self._dry_run:
-                for file in sorted(files, key=lambda file: file.endswith(".lock")):  # last of all
-                    location.unlink(file)
+                self._remove(files)
             self.freed += size
             verb = "would be removed" if self._dry_run else "removed"
             return f"{verb}: no process uses it; {len(files)} files, {format_size(size)}"
         finally:
             if lock is not None:
                 os.close(lock)
+
+    def _remove(self, files: list[str]) -> None:
+        """All files that can be removed. OSError at the end, if another user has some of them."""
+        failed: OSError | None = None
+        for file in sorted(files, key=lambda file: file.endswith(".lock")):  # last of all
+            try:
+                self._location.unlink(file)
+            except OSError as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
 
 def _lock_writer(location: Directory, stem: str) -> int | None:
@@ -151,8 +165,10 @@ def _why_kept(location: Directory, files: list[str], older: float) -> str:
 def _holders(location: Directory, file: str) -> int:
     try:
         fd = location.open(file, writable=True)
-    except FileNotFoundError:
-        return 0
+    except PermissionError:
+        raise
+    except OSError:
+        return 0  # it is gone, or a link or a directory, which nobody holds
     try:
         return sum(lib.shmc_probe_byte(fd, byte) == BUSY for byte in range(_LOCKS))
     finally:
@@ -162,7 +178,7 @@ def _holders(location: Directory, file: str) -> int:
 def _touched(location: Directory, file: str) -> float:
     """When the file was made or named; writing through a map leaves no time."""
     try:
-        found = os.stat(location.file(file))
+        found = os.stat(location.file(file), follow_symlinks=False)
     except FileNotFoundError:
         return 0.0
     return max(found.st_mtime, found.st_ctime)
@@ -170,6 +186,6 @@ def _touched(location: Directory, file: str) -> float:
 
 def _blocks(location: Directory, file: str) -> int:
     try:
-        return os.stat(location.file(file)).st_blocks * 512
+        return os.stat(location.file(file), follow_symlinks=False).st_blocks * 512
     except FileNotFoundError:
         return 0

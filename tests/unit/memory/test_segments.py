@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -270,6 +270,28 @@ def test_removing_a_cache_leaves_nothing(place: Place) -> None:
 
     assert [] == place.location.names(place.stem)
     place.remove()
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/gone", path)],
+                         ids=["directory", "FIFO", "link"])  # fmt: skip
+@pytest.mark.parametrize("end", [".ask", ".times", ".recorder", ".a.queue", ".a.newqueue",
+                                 "@a.board", f".{5:016x}.data"])  # fmt: skip
+def test_a_name_that_another_user_took_keeps_no_other_from_being_removed(
+    place: Place, end: str, make: Callable[[str], None]
+) -> None:
+    place.publish(CURRENT, 0o600)
+    os.close(place.create("data", 1, 0o600))
+    taken = place.stem + end
+    make(place.location.file(taken))
+    try:
+        place.remove()
+
+        assert set(place.location.names(place.stem)) <= {taken}
+    finally:
+        if os.path.isdir(place.location.file(taken)):
+            os.rmdir(place.location.file(taken))
+        else:
+            place.clear(taken)
 
 
 def test_caches_in_shared_memory_are_listed(name: str) -> None:

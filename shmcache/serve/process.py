@@ -34,6 +34,7 @@ from shmcache.errors import (
     SourceError,
     UntrustedSegment,
 )
+from shmcache.monitor.starting import without_writer
 from shmcache.processes.stop_requests import StopRequests, ignore_at_exit
 from shmcache.processes.supervisor import Body, Supervisor
 from shmcache.protocol.urls import server_url
@@ -229,7 +230,8 @@ def serve(
 ) -> int:
     """Serves until SIGTERM or SIGINT; the exit status. In the process's main thread.
 
-    `reports`: logs that it waits for the cache, which one of several processes does for all.
+    `reports`: logs that it waits for the cache, or for a writer, which one of several processes
+    does for all.
     """
     try:
         cache = _attached(options, reports=reports)
@@ -240,6 +242,8 @@ def serve(
         logger.error("%s", error)  # noqa: TRY400
         return CONFIGURATION
     with cache:
+        if reports and (warning := without_writer(cache)):
+            logger.warning("%s", warning)
         server = Server(cache, listener, options.serving, tls=tls)
         try:
             _guard(server, options)

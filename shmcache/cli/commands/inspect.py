@@ -34,6 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _inspect(options: argparse.Namespace) -> int:
     with finding.open_cache(options.cache) as cache:
+        finding.warn_without_writer(cache)
         survey = observing.survey(cache)
         at = observing.observe(cache)
         if options.output:

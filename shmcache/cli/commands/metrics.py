@@ -37,6 +37,7 @@ def run(options: argparse.Namespace) -> int:
         return _serve(options)
     from shmcache.monitor.metering import Meter
     from shmcache.monitor.observing import observe
+    from shmcache.monitor.starting import restart_command
 
     with finding.open_cache(options.cache) as cache:
         sys.stdout.write(Meter(cache).text())
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         state = "is not responding" if writer.alive else "has ended"
         raise Trouble(
             f"cache {cache.name!r} is down: its writer {state}; start it with "
-            f"`{finding.restart_command(cache)}`",
+            f"`{restart_command(cache)}`",
             TEMPORARY,
         )
 

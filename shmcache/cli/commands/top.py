@@ -119,6 +119,8 @@ def _coloured(screen: Screen, row: str) -> str:
 def _top(options: argparse.Namespace) -> int:
     with finding.open_cache(options.cache) as cache:
         looks = Looks(cache)
+        if options.once:
+            finding.warn_without_writer(cache)
         if options.output:
             return _lines(looks, options)
         if options.once:

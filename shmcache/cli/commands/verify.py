@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """The whole command; its exit status."""
     with finding.open_cache(options.cache) as cache:
+        finding.warn_without_writer(cache)
         kinds = resolving.kinds(cache)
         wanted = [name for typed in options.resources for name, _ in names.find(typed, kinds)]
         found = {

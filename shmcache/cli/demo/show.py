@@ -30,6 +30,7 @@ from shmcache.cli.commands.gc import Sweep
 from shmcache.cli.demo import view as demo_view
 from shmcache.cli.demo.lags import Lags
 from shmcache.cli.demo.objects import Churn, pods
+from shmcache.cli.output.finding import BUG, Trouble
 from shmcache.cli.output.screen import Screen
 from shmcache.errors import SegmentNotFound
 from shmcache.memory.locations import SharedMemory
@@ -112,10 +113,16 @@ class DemoReflector:
             self.process.wait()
 
     def check(self) -> None:
-        """RuntimeError with what it logged, if it has ended."""
-        if self.process.poll() is not None:
-            with open(self._log, encoding="utf-8") as file:
-                raise RuntimeError(f"the reflector ended:\n{file.read()}")
+        """Trouble with the reflector's last message and status, if it has ended."""
+        status = self.process.poll()
+        if status is None:
+            return
+        with open(self._log, encoding="utf-8") as file:
+            log = file.read()
+        stamped = log.splitlines()[-1:] if status > 0 else []
+        if not stamped or status == BUG:
+            raise RuntimeError(f"the reflector ended with status {status}:\n{log}")
+        raise Trouble(f"the reflector ended: {stamped[0].split(maxsplit=3)[-1]}", status)
 
 
 class Dicts:

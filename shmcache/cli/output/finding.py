@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import sys
 import time
 
@@ -19,19 +18,19 @@ from shmcache.errors import (
     ShmCacheError,
 )
 from shmcache.memory.segments import cache_names
+from shmcache.monitor.starting import DEFAULT_NAME, start_command, without_writer
 from shmcache.reasons import reason_of, unheard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from shmcache.reader.cache import Cache
     from shmcache.reader.freshness import Status
 
 DONE, MISSING, USAGE, NO_CACHE, BUG, TEMPORARY, WRONG, INTERRUPTED = 0, 1, 2, 66, 70, 75, 78, 130
 UNREACHABLE, FAILED_IO, DENIED = 69, 74, 77
-DEFAULT_NAME = "shmcache"
 QUIET_SECONDS = 90.0  # a healthy server is never silent for longer
 
 
@@ -127,23 +126,6 @@ def explained_listen(address: str, error: OSError) -> tuple[str, int]:
     return unheard(address, error), status
 
 
-def start_command(name: str, resources: Sequence[str] = ("pods",)) -> str:
-    """The command that starts a cache."""
-    flag = "" if name == DEFAULT_NAME else f" --cache {name}"
-    return f"shmcache run {' '.join(resources)}{flag}"
-
-
-def restart_command(cache: Cache) -> str:
-    """The command that starts a reflector of this cache again, with its indices."""
-    declared = [
-        f" --index {shlex.quote(f'{resource}:{index}={path}')}"
-        for resource in cache.resources
-        for index, path, _ in cache[resource].record()["indices"]
-        if path is not None  # a function is named in a file only
-    ]
-    return start_command(cache.name, cache.resources) + "".join(declared)
-
-
 def open_cache(name: str | None) -> Cache:
     """The cache of this name, or of SHMCACHE_NAME, or the only cache. Trouble if it is missing."""
     chosen = name_of(name)
@@ -177,6 +159,12 @@ def name_of(name: str | None) -> str:
             f"there are several caches: {', '.join(names)}; choose one with --cache NAME", NO_CACHE
         )
     return names[0] if len(names) == 1 else DEFAULT_NAME
+
+
+def warn_without_writer(cache: Cache) -> None:
+    """On standard error, with the command that starts one."""
+    if text := without_writer(cache):
+        print(f"shmcache: warning: {text}", file=sys.stderr)
 
 
 def no_cache(name: str) -> str:

@@ -7,7 +7,6 @@ import sys
 from shmcache.cli.output import finding, forms, names
 from shmcache.cli.output.finding import USAGE, Trouble
 from shmcache.cli.output.grid import one_line
-from shmcache.monitor.observing import observe
 from shmcache.protocol.selectors.fields import MADE
 from shmcache.protocol.tables import printing
 from shmcache.reader import resolving
@@ -120,13 +119,7 @@ class Targets:
 
 def warn(cache: Cache, asked: Targets, max_age: float | None) -> None:
     """Warns about data that is not fresh; CacheTooOld if it is older than `max_age`."""
-    if not observe(cache).writer.alive:
-        start = finding.restart_command(cache)
-        print(
-            f"shmcache: warning: cache {cache.name!r} has no writer, its data is old; start it "
-            f"with `{start}`",
-            file=sys.stderr,
-        )
+    finding.warn_without_writer(cache)
     for name in asked.resources:
         if max_age is not None:
             try:

@@ -114,6 +114,29 @@ def test_a_command_that_goes_on_warns_of_a_dead_reflector_once(dead: str, words:
     check_sentences(found)
 
 
+def test_a_watch_whose_reflector_dies_warns_of_it(name: str) -> None:
+    holding = DIE.replace("os._exit(0)", "sys.stdin.read(); os._exit(0)")
+    writer = [sys.executable, "-c", holding, name, json.dumps(POD)]
+    watch = [*SHMCACHE, "watch", "pods", "--cache", name]
+    with (
+        Command(writer, cwd=ROOT, stdin=subprocess.PIPE) as dying,
+        shmcache.attach(name, timeout=PATIENCE),
+        Command(watch, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as it,
+    ):
+        assert it.stdout is not None
+        assert it.stderr is not None
+        assert it.stdout.readline().startswith("EVENT")
+        dying.communicate(timeout=PATIENCE)
+        impatience = threading.Timer(PATIENCE, it.kill)
+        impatience.start()
+        found = it.stderr.readline()
+        impatience.cancel()
+        it.terminate()
+    Place(name).unlink()
+
+    assert f"shmcache: warning: {WARNED.format(name=name, advice=advice(name))}\n" == found
+
+
 def test_the_command_of_the_warning_starts_the_reflector(dead: str) -> None:
     found = re.search(r"`shmcache (run [^`]*)`", run("get", "pods", "--cache", dead).stderr)
     assert found is not None

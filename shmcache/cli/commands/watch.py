@@ -23,6 +23,7 @@ from shmcache.cli.output.targets import (
     form_of,
     warn,
 )
+from shmcache.monitor.starting import without_writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 HELP = "Shows changes to objects of a cache as they happen."
 SETTLE_SECONDS = 30.0
+LOOK_SECONDS = 2.0
+"""Between looks for the writer, while nothing comes."""
 LONGEST_EVENT = len("MODIFIED")
 
 
@@ -192,17 +195,24 @@ def _print(
     options: argparse.Namespace,
     limit: float | None,
 ) -> None:
-    """Prints the first content as one table, then each event as it comes."""
+    """Prints the first content as one table, then each event as it comes.
+
+    Where nothing comes, it may be that the writer has ended since.
+    """
     start = time.monotonic()
     printer = _Printer(watched[0], headers=not options.no_headers)
     rows = _first(cache, lines)
     printer.write([shown for initial, shown in rows if not (initial and options.watch_only)])
-    while limit is None or time.monotonic() < start + limit:
-        left = None if limit is None else max(0.0, start + limit - time.monotonic())
+    warning = without_writer(cache)
+    left = LOOK_SECONDS
+    while limit is None or (left := start + limit - time.monotonic()) > 0:
         try:
-            _, shown = lines.get(timeout=left)
+            _, shown = lines.get(timeout=min(left, LOOK_SECONDS))
         except Empty:
-            return
+            before, warning = warning, without_writer(cache)
+            if warning and not before:
+                finding.warn(warning)
+            continue
         printer.write([shown])  # each by itself: a later row must not widen this one's columns
 
 

@@ -164,7 +164,12 @@ def name_of(name: str | None) -> str:
 def warn_without_writer(cache: Cache) -> None:
     """On standard error, with the command that starts one."""
     if text := without_writer(cache):
-        print(f"shmcache: warning: {text}", file=sys.stderr)
+        warn(text)
+
+
+def warn(text: str) -> None:
+    """On standard error."""
+    print(f"shmcache: warning: {text}", file=sys.stderr)
 
 
 def no_cache(name: str) -> str:

@@ -57,6 +57,8 @@ def _paths() -> Iterator[tuple[str, str]]:
 def _mounts() -> Iterator[tuple[str, str, str]]:
     """Where such a hierarchy is mounted: (version, the path that is its top there, directory)."""
     for line in _lines("mountinfo"):
+        if " - cgroup" not in line:  # of containers there may be hundreds
+            continue
         front, _, back = line.partition(" - ")
         root, mount = (_unescaped(field) for field in front.split(" ")[3:5])
         kind, _, options = back.split(" ", 2)

@@ -158,9 +158,9 @@ def environment_proxy(url: str) -> str | None:
     """The proxy for this server by HTTPS_PROXY, HTTP_PROXY, NO_PROXY; none for this host."""
     parts = urlsplit(url)
     host = parts.hostname or ""
-    proxies = getproxies()
     if host in LOOPBACK or proxy_bypass(host):
         return None
+    proxies = getproxies()
     return proxies.get(parts.scheme) or proxies.get("all")
 
 

@@ -136,6 +136,16 @@ def test_fixtures_in_a_pytest_of_their_own(
     assert re.search(rf"^{passed} passed", done.stdout, re.MULTILINE), done.stdout
 
 
+def test_discovery_takes_no_requests_unless_faults_wait_for_them() -> None:
+    with Cluster() as cluster:
+        cluster.reflect("pods", "deployments.apps")
+        paths = {record.path for record in cluster.server.log}
+        assert paths == {"/api/v1/pods", "/apis/apps/v1/deployments"}
+        fault = cluster.server.faults.slow(0.0, resource="/api/v1")
+        cluster.reflect("nodes")
+        assert fault.met == 1
+
+
 def test_a_cluster_leaves_nothing_behind() -> None:
     with Cluster() as cluster:
         cluster.create(POD)

@@ -71,6 +71,11 @@ class Faults:
             self._waiting = [fault for fault in self._waiting if fault.times != 0]
         return met
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a request to come may meet one."""
+        return bool(self._waiting)
+
     def clear(self) -> None:
         """No faults any more, for requests to come."""
         with self._lock:

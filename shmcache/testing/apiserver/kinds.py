@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from shmcache.protocol.builtins import builtin
 from shmcache.protocol.kinds import Kind
 
+_BUILTIN = {(kind.group, kind.version, kind.resource): kind for kind in builtin()}
+
 
 @dataclass(slots=True)
 class ServedKinds:
     """The resources that a server knows now."""
 
-    _kinds: dict[tuple[str, str, str], Kind] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.add(builtin())
+    _kinds: dict[tuple[str, str, str], Kind] = field(default_factory=_BUILTIN.copy)
 
     def add(self, kinds: list[Kind]) -> None:
         """Makes them known; one of the same name and version is replaced."""

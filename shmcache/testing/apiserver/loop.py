@@ -74,8 +74,12 @@ class ServerLoop:
 
     def start(self) -> None:
         """Starts the thread; listens when this returns."""
+        try:
+            self._listen()
+        except OSError:  # the port is not free
+            self._loop.close()
+            raise
         self._thread.start()
-        self.do(self._listen())
 
     def stop(self) -> None:
         """Ends every connection and the thread."""
@@ -120,7 +124,7 @@ class ServerLoop:
 
     async def listen(self) -> None:
         """Listens again, at the same address."""
-        await self._listen()
+        self._listen()
 
     async def go_down(self) -> None:
         """Refuses connections, and ends those that are there."""
@@ -138,7 +142,7 @@ class ServerLoop:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
 
-    async def _listen(self) -> None:
+    def _listen(self) -> None:
         family = socket.AF_INET6 if ":" in self.address[0] else socket.AF_INET
         self._listener = socket.create_server(self.address, family=family, backlog=BACKLOG)
         self._listener.setblocking(False)

@@ -13,11 +13,13 @@ import orjson
 from shmcache.protocol.builtins import defined, optional
 from shmcache.protocol.failures import Failure
 from shmcache.protocol.kinds import Kind
+from shmcache.testing.apiserver import documents
 from shmcache.testing.apiserver.api import FRESH_SECONDS, Api
 from shmcache.testing.apiserver.faults import Faults
 from shmcache.testing.apiserver.kinds import ServedKinds
 from shmcache.testing.apiserver.kubeconfigs import kubeconfig
 from shmcache.testing.apiserver.loop import RequestRecord, ServerLoop
+from shmcache.testing.apiserver.requests import ApiRequest
 from shmcache.testing.apiserver.store import HISTORY, Backup, ObjectStore
 from shmcache.testing.apiserver.stored import Stored
 
@@ -155,6 +157,12 @@ class ApiServer:
         with self._loop.changed:
             if not self._loop.changed.wait_for(lambda: self.open_watches == count, seconds):
                 raise TimeoutError(f"{self.open_watches} watches are open, not {count}")
+
+    def document(self, path: str, accept: str = "application/json") -> bytes:
+        """A document of discovery, such as /api/v1, without HTTP: no fault, no count."""
+        request = ApiRequest.of("GET", path, {"accept": accept}, b"")
+        aggregated = self._api.aggregated_discovery
+        return b"".join(documents.answer(self._catalogue, request, aggregated=aggregated).pieces)
 
     # ---- its state -----------------------------------------------------------------------------
 

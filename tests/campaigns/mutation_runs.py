@@ -33,7 +33,7 @@ FOLDERS = ("shmcache", "tests", "examples", "docs", "csrc", "deploy", "benchmark
 FILES = ("*.md", "*.toml", "*.cfg", "setup.py", "Makefile")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "seeds")
 PATIENCE = 6.0
-LEAST_SECONDS = 15.0
+LEAST_SECONDS = 20.0
 """A run has noticed the mutant, as it hangs, if it takes so many times as long as usual, and at
 least so many seconds."""
 GROUPS = ((8, 2.0), (40, 6.0), (200, 20.0))
@@ -118,10 +118,10 @@ class Killing:
             if outcome.passed:
                 return outcome
             if outcome.killer:
-                if self._is_sound(outcome.killer) and self._fails_alone(mutant, outcome.killer):
+                if self._is_sound(outcome.killer) and self._fails_again(mutant, [outcome.killer]):
                     return outcome
                 tests = [test for test in tests if test != outcome.killer]
-            elif run_tests(tests, self._limit(tests)).passed:
+            elif self._passes(tests) and self._fails_again(mutant, tests):
                 return outcome  # the module cannot be imported, or hangs
             else:
                 print(f"     {len(tests)} tests are late or fail without a mutant", flush=True)
@@ -143,15 +143,19 @@ class Killing:
     def _is_sound(self, test: str) -> bool:
         """Whether a test passes without any mutant."""
         if test not in self._sound:
-            self._sound[test] = run_tests([test], 3 * self._limit([test])).passed
+            self._sound[test] = self._passes([test])
             if not self._sound[test]:
                 print(f"     {test} fails without a mutant: left out", flush=True)
         return self._sound[test]
 
-    def _fails_alone(self, mutant: Mutant, test: str) -> bool:
-        """Whether a test that failed with the mutant does so again: not by chance."""
+    def _passes(self, tests: list[str]) -> bool:
+        """Whether all of them do, in time."""
+        return run_tests(tests, self._limit(tests)).passed
+
+    def _fails_again(self, mutant: Mutant, tests: list[str]) -> bool:
+        """Whether tests that failed with the mutant, or were late, did not so by chance."""
         with self._mutated(mutant):
-            return not run_tests([test], 3 * self._limit([test])).passed
+            return not self._passes(tests)
 
     def _limit(self, tests: list[str]) -> float:
         usual = sum(self._map.seconds.get(test, 1.0) for test in tests)

@@ -24,7 +24,14 @@ from shmcache.source import discovery
 from shmcache.source.access import Load, ServerAccess
 from shmcache.source.base import SourceFailed
 from shmcache.source.body import is_bounded, read_body
-from shmcache.source.failures import as_failures, cancelled, ended_early, garbage, http_failure
+from shmcache.source.failures import (
+    as_failures,
+    cancelled,
+    ended_early,
+    garbage,
+    http_failure,
+    overdue,
+)
 from shmcache.source.line import KEEPALIVE, HeldConnection, HeldTLSConnection, Line
 from shmcache.source.watch_lists import WatchListRefusals
 
@@ -34,6 +41,10 @@ JSON = "application/json"
 CONNECT_TIMEOUT = 10.0
 EXPIRY_MARGIN = 30.0
 """Credentials are renewed this many seconds before they expire."""
+PATIENCE = 2
+"""A small answer is whole after so many times the longest silence (LINE1)."""
+MOST_WARNINGS = 64
+"""Warnings that are remembered; more are not logged."""
 ERROR_BYTES = 64 * 1024
 """More than this of an error's body is not read."""
 _ACCEPTED = frozenset({200, 201, 202})
@@ -125,6 +136,21 @@ class Client:
         """Ends what is under way, as a broken connection would. From any thread."""
         self._line.interrupt()
 
+    @contextmanager
+    def within(self, silence: float, what: str) -> Iterator[None]:
+        """SourceFailed for a request that is never silent, and lasts too long (LINE1)."""
+        seconds = PATIENCE * silence
+        with as_failures(self._line, what):
+            with self._line.within(seconds) as late:
+                try:
+                    yield
+                except Exception as error:
+                    if late.is_set():
+                        raise overdue(what, seconds) from error
+                    raise
+            if late.is_set():  # the head of an answer that was cut looks whole
+                raise overdue(what, seconds)
+
     def check(self, what: str) -> None:
         """SourceFailed (CANCELLED) after cancel()."""
         if self._line.is_cut:
@@ -157,13 +183,15 @@ class Client:
         `bounded` the end of the connection is a failure then, for a watch cannot.
         """
         what = f"GET {path}"
-        with as_failures(self._line, what):
-            response = self._open(path, silence=silence, accept=accept, gzip=gzip)
-            try:
+        response: urllib3.HTTPResponse | None = None
+        try:
+            with self.within(silence, what):
+                response = self._open(path, silence=silence, accept=accept, gzip=gzip)
                 self._check(response, what)
-            except BaseException:
+        except BaseException:
+            if response is not None:
                 response.close()
-                raise
+            raise
         try:
             yield self._bytes(response, what, bounded=bounded)
         finally:
@@ -171,7 +199,10 @@ class Client:
 
     def document(self, path: str, *, silence: float, accept: str = JSON) -> bytes:
         """A body as a whole, for what is known to be small."""
-        with self.get(path, silence=silence, accept=accept, gzip=True) as pieces:
+        with (
+            self.within(silence, f"GET {path}"),
+            self.get(path, silence=silence, accept=accept, gzip=True) as pieces,
+        ):
             found = b""
             for piece in pieces:
                 found += piece
@@ -186,7 +217,7 @@ class Client:
         without an answer, the server may have done it, or may do it yet.
         """
         what = f"{method} {path}"
-        with as_failures(self._line, what):
+        with self.within(silence, what):
             response = self._open(
                 path, silence=silence, accept=JSON, gzip=False, method=method, body=body
             )
@@ -210,10 +241,7 @@ class Client:
                 raise ended_early(what)
 
     def _check(self, response: urllib3.HTTPResponse, what: str) -> None:
-        for warning in response.headers.getlist("Warning"):
-            if warning not in self._warnings:  # each once: they come with every answer
-                self._warnings.add(warning)
-                _log.warning("%s: the server warns: %s", what, warning)
+        self._warn(response.headers.getlist("Warning"), what)
         if response.status not in _ACCEPTED:
             body = _beginning(read_body(response, what), ERROR_BYTES)
             raise SourceFailed(
@@ -226,6 +254,12 @@ class Client:
             if not is_bounded(response) and not _beginning(read_body(response, what), 1):
                 raise ended_early(what)  # the headers were cut
             raise garbage(what, f"the answer is {kind}, not {JSON}")
+
+    def _warn(self, warnings: list[str], what: str) -> None:
+        for warning in warnings:
+            if warning not in self._warnings and len(self._warnings) < MOST_WARNINGS:
+                self._warnings.add(warning)  # each once: they come with every answer
+                _log.warning("%s: the server warns: %s", what, warning)
 
     def _open(
         self,
@@ -288,7 +322,7 @@ class Client:
 
     def status_of(self, path: str, *, silence: float) -> int:
         """The HTTP code of an answer whose body does not matter. SourceFailed without one."""
-        with as_failures(self._line, f"GET {path}"):
+        with self.within(silence, f"GET {path}"):
             response = self._open(path, silence=silence, accept="*/*", gzip=False)
             code = response.status
             response.close()

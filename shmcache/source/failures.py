@@ -160,6 +160,12 @@ def ended_early(what: str) -> SourceFailed:
     )
 
 
+def overdue(what: str, seconds: float) -> SourceFailed:
+    """The answer came byte by byte, and for too long."""
+    text = f"{what}: the answer is not whole after {seconds:.0f} s"
+    return SourceFailed(SourceFailure(FailureKind.SILENT, text))
+
+
 def garbage(what: str, why: str) -> SourceFailed:
     """The answer is not what the protocol allows."""
     return SourceFailed(SourceFailure(FailureKind.GARBAGE, f"{what}: {why}"))

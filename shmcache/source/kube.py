@@ -113,7 +113,10 @@ class KubeSource:
     def probe(self, options: ListOptions) -> str:
         """The version of a LIST with these options."""
         silence = min(PROBE_SILENCE, self._list_silence)
-        with self._page(options, silence=silence) as page:
+        with (
+            self._client.within(silence, f"GET {self._path()}"),
+            self._page(options, silence=silence) as page,
+        ):
             for _ in page:
                 pass
             return page.meta.version

@@ -3,6 +3,9 @@
 A second descriptor of the same TCP connection is kept. Shutting that down wakes a thread that
 waits in connect's TLS handshake, for headers or in a body, and needs to know neither the layers of
 TLS and proxies above the socket nor whether they are being replaced at the moment.
+
+LINE1  the timeouts of sockets count from byte to byte, so that a server which sends a byte now and
+then could keep a thread for ever. Small answers are read within a time for the whole of them.
 """
 
 from __future__ import annotations
@@ -12,10 +15,14 @@ import socket
 import sys
 import termios
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
+AGAIN_SECONDS = 1.0
+"""Between two interruptions of the same request, which may have connected in between."""
 KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -67,6 +74,26 @@ class Line:
         """Ends the connection as cut() does; the next request makes another one."""
         with self._lock:
             self._shut()
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[threading.Event]:
+        """Interrupts what is done on the connection if it lasts longer; whether it did (LINE1)."""
+        done, late = threading.Event(), threading.Event()
+
+        def watch() -> None:
+            left = seconds
+            while not done.wait(left):
+                late.set()
+                self.interrupt()
+                left = AGAIN_SECONDS
+
+        thread = threading.Thread(target=watch, name="shmcache-deadline", daemon=True)
+        thread.start()
+        try:
+            yield late
+        finally:
+            done.set()
+            thread.join()
 
     def _shut(self) -> None:
         if self._handle is None:

@@ -370,8 +370,11 @@ class Place:
             self.location.unlink(name)
             raise
 
-    def missing(self) -> str:
-        """The sentence for a cache that is not there, with the command that starts it."""
+    def missing(self, *, waited: bool = False) -> str:
+        """The sentence for a cache that is not there, with the command that starts it.
+
+        `waited`: attach() has waited for it already.
+        """
         what = f"in the directory {self.name}" if "/" in self.name else f"named {self.name!r}"
         if others := self._other_versions():
             return (
@@ -379,9 +382,8 @@ class Place:
                 f"{' and '.join(map(str, others))}: another release of shmcache runs there. "
                 "Install the same release in all processes, then restart the reflector"
             )
-        return (
-            f"no cache {what}; start it with `shmcache run pods --cache {self.name}`, or "
-            "let attach() wait for it (timeout=SECONDS)"
+        return f"no cache {what}; start it with `shmcache run pods --cache {self.name}`" + (
+            "" if waited else ", or let attach() wait for it (timeout=SECONDS)"
         )
 
     def _other_versions(self) -> list[int]:

@@ -113,7 +113,7 @@ def _await_cache(place: Place, deadline: float) -> Cache:
             except SegmentNotFound:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise
+                    raise SegmentNotFound(place.missing(waited=True)) from None
             notice.wait(left)
 
 

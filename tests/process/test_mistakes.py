@@ -591,7 +591,7 @@ def test_a_server_without_its_cache_reports_that_it_waits(world: World) -> None:
         assert "waiting" not in "".join(lines)
         process.wait(PATIENCE)
 
-    assert f"`shmcache run pods --cache {world.cache}s`" in found
+    assert f"start it with `shmcache run pods --cache {world.cache}s`\n" in found
 
 
 def test_the_command_in_an_error_text_works(world: World, name: str) -> None:

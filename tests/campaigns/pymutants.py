@@ -1,8 +1,8 @@
 """Mutants of a Python module: the same source with one small change that should matter.
 
 MUT1  A mutant changes one expression or statement, and leaves all other bytes as they are.
-MUT2  Annotations, docstrings, imports, `__slots__` and type checking are never changed, since no
-      test can see them.
+MUT2  Annotations, docstrings, imports, `__slots__`, `slots=` and type checking are never changed,
+      since no test can see them.
 """
 
 from __future__ import annotations
@@ -95,6 +95,8 @@ def _unseen(tree: ast.Module) -> Iterator[ast.AST]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield from ast.walk(node)
         if isinstance(node, ast.Assign) and _names(node) & UNSEEN_NAMES:
+            yield from ast.walk(node)
+        if isinstance(node, ast.keyword) and node.arg == "slots":
             yield from ast.walk(node)
         if isinstance(node, ast.JoinedStr):
             yield from ast.walk(node)  # positions inside of them are not those of the file

@@ -26,6 +26,10 @@ RIGHT = False
 __slots__ = ("a", "b")[0:1]
 
 
+@dataclass(slots=True)
+class Two: ...
+
+
 def one(a: list[1], b: int = 3) -> list[2]:
     """Not 4."""
     if a and not b:
@@ -72,7 +76,15 @@ def test_a_mutant_is_valid_and_changes_one_place() -> None:
 
 
 def test_nothing_is_changed_that_no_test_can_see() -> None:
-    kept = ["TYPE_CHECKING = False", "1 < 2", "list[1]", "list[2]", '"b")[0:1]', "Not 4"]
+    kept = [
+        "TYPE_CHECKING = False",
+        "1 < 2",
+        "list[1]",
+        "list[2]",
+        '"b")[0:1]',
+        "slots=True",
+        "Not 4",
+    ]
 
     for one in found():
         assert all(text in one.source for text in kept), one.name

@@ -275,7 +275,8 @@ def _attached(options: Options, *, reports: bool) -> Cache:
 def _guard(server: Server, options: Options) -> None:
     """Sets the access control, and the proxy for other requests."""
     if not options.guarded and not options.open_to_all:
-        server.admits = _neighbours(server, options).admits
+        server.neighbours = _neighbours(server, options)
+        server.admits = server.neighbours.admits
     review = None
     if options.review is not None:
         from shmcache.serve.auth.review import Poster, Review

@@ -28,6 +28,7 @@ from shmcache.serve.watch.hub import WatchHub
 
 if TYPE_CHECKING:
     from shmcache.reader.cache import Cache
+    from shmcache.serve.auth.neighbours import Neighbours
     from shmcache.serve.catalogue import Served
     from shmcache.serve.http.answers import Answer, Stream
     from shmcache.serve.http.connection import Connection
@@ -76,6 +77,8 @@ class Server(Listening):
         self.past = PastStates()
         self.access = Access()
         """Decides who may send requests; replaced before start() to restrict access."""
+        self.neighbours: Neighbours | None = None
+        """Decides which local users may read; set with `admits`."""
         self.proxy: Proxy | None = None
         """The destination of requests that are not served here, if any."""
         self.page: Interface | None = None
@@ -105,6 +108,8 @@ class Server(Listening):
         """Releases states kept for lists, and follows the cache to its next instance."""
         self.past.tidy()
         self.usual.follow()
+        if self.neighbours is not None and self.neighbours.changed():
+            self.admit_again()
 
     def release(self) -> None:
         """Releases everything that it holds except its connections."""

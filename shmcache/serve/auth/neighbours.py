@@ -6,6 +6,7 @@ NEAR2  the kernel names the user: SO_PEERCRED of a Unix socket, the socket's own
 connection of this host. A socket that the kernel does not know, or whose process has
 closed it, belongs to nobody.
 NEAR3  the file's mode and owner are those of the instance that is served now.
+Connections of a user who may not read it any more end.
 NEAR4  the kernel gives one number to all users that our user namespace does not map, the
 overflow uid; it names nobody, even where the file's owner has the same one.
 """
@@ -48,6 +49,13 @@ class Neighbours:
         self._find = find
         self._file: os.stat_result | None = None
         self._looked = 0.0
+        self._readers: tuple[int, int, int] | None = None
+
+    def changed(self) -> bool:
+        """Whether other users may read the file than at the last call, or first (NEAR3)."""
+        before, file = self._readers, self._look()
+        self._readers = None if file is None else _readers(file)
+        return before not in {None, self._readers}
 
     def admits(self, sock: socket.socket) -> bool:
         """Whether the client's user may read the cache (NEAR1)."""
@@ -71,7 +79,13 @@ class Neighbours:
                 self._file = self._find()
             except (OSError, ShmCacheError):
                 return self._file  # between two instances: as the last one
+            self._readers = self._readers or _readers(self._file)
         return self._file
+
+
+def _readers(file: os.stat_result) -> tuple[int, int, int]:
+    """The parts of a file's state that decide who may read it."""
+    return file.st_mode, file.st_uid, file.st_gid
 
 
 def user_of(sock: socket.socket) -> int | None:

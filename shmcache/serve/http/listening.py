@@ -243,6 +243,14 @@ class Listening:
             connection.lost()
         return bool(gone)
 
+    def admit_again(self) -> None:
+        """The users who may read the cache are others now: connections of strangers end."""
+        for connection in list(self.connections):
+            stranger = self.admits is not None and not self.admits(connection.sock)
+            if stranger and not connection.stranger:
+                connection.lost()
+            connection.stranger = stranger
+
     def count_slow(self) -> None:
         """A client was cut that had bytes to take."""
         self.stats.slow += 1

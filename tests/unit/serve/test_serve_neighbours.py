@@ -8,6 +8,7 @@ import socket
 
 import pytest
 from served import pod, serving
+from workers import eventually
 
 from shmcache.serve.auth import neighbours
 from shmcache.serve.auth.neighbours import Neighbours, check_kernel, user_of
@@ -119,6 +120,35 @@ def test_a_stranger_gets_health_and_nothing_else() -> None:
         assert asked.raw(get % b"/livez").startswith(b"HTTP/1.1 200 ")
         asked.serve.server.admits = lambda _: True
         assert asked.raw(get % usual).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("may_read", [True, False])
+def test_connections_of_users_who_may_not_read_the_cache_any_more_end(
+    monkeypatch: pytest.MonkeyPatch, *, may_read: bool
+) -> None:
+    """NEAR3: the next instance, or chmod, makes a stranger of a client that is connected."""
+    mode = [0o644]
+    monkeypatch.setattr(neighbours, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(neighbours, "user_of", lambda _: OWNER if may_read else STRANGER)
+    get = b"GET /api/v1/pods?%b HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with serving({"pods": [pod(1)]}) as asked:
+        server = asked.serve.server
+        near = server.neighbours = Neighbours(lambda: state(mode[0]))
+        server.admits = near.admits
+        address = ("127.0.0.1", asked.serve.port)
+        with socket.create_connection(address) as kept, socket.create_connection(address) as watch:
+            for sock, query in ((kept, b""), (watch, b"watch=1")):
+                sock.settimeout(60)
+                sock.sendall(get % query)
+                assert sock.recv(64).startswith(b"HTTP/1.1 200 ")
+            mode[0] = 0o600
+            if may_read:
+                eventually(lambda: near._readers == (0o600, OWNER, GROUP), "the mode is not seen")
+                assert len(server.connections) == 2
+            else:
+                for sock in (kept, watch):
+                    while sock.recv(1 << 16):
+                        pass
 
 
 def fails() -> None:

@@ -1,7 +1,7 @@
 # The commands of developers and of CI. `make help` lists the targets.
 #
 #   VENV=.venv       the virtual environment; made with PYTHON if it is not there
-#   VARIANT=plain    of the C tests: plain, asan (with UBSan), tsan; aarch64 in an emulator
+#   VARIANT=plain    of the C tests: plain, asan (with UBSan), tsan; aarch64 in an emulator; musl
 #   SEED=, STRESS_SECONDS=   are read by the tests themselves
 
 PYTHON ?= python3
@@ -27,10 +27,13 @@ CC_plain := gcc
 CC_asan := gcc
 CC_tsan := clang
 CC_aarch64 := aarch64-linux-gnu-gcc
+CC_musl := musl-gcc
 CFLAGS_plain := -O2 -g
 CFLAGS_asan := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 CFLAGS_tsan := -O1 -g -fsanitize=thread
 CFLAGS_aarch64 := -O2 -g
+# Headers of Linux come after those of musl. Static: nothing of musl is needed to run them.
+CFLAGS_musl = -O2 -g -static -idirafter /usr/include -idirafter /usr/include/$(shell gcc -print-multiarch)
 # A fixed address space: newer kernels' random one does not suit clang 14's TSan.
 RUN_tsan := setarch -R
 RUN_aarch64 := qemu-aarch64-static -L /usr/aarch64-linux-gnu
@@ -54,7 +57,7 @@ OUT ?= build/$(VARIANT)
 CORE_OBJECTS := $(patsubst %.c,$(OUT)/core/%.o,$(notdir $(CORE)))
 SHARED_OBJECTS := $(patsubst %.c,$(OUT)/shared/%.o,$(notdir $(C_SHARED)))
 
-.PHONY: adopters lost-events relays hand-overs consistency hostile help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz etcd-campaign queue-campaign memory-limit bench demo packages aarch64 release future matrix stress py-mutants kubectl-matrix clean
+.PHONY: adopters lost-events relays hand-overs consistency hostile help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz etcd-campaign queue-campaign memory-limit bench demo packages aarch64 musl release future matrix stress py-mutants kubectl-matrix clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -94,6 +97,9 @@ c-test: c-binaries ## the C tests of one VARIANT: unit, then stress; TEST=test_r
 	    else echo "FAILED $(VARIANT) $$name"; failed=$$((failed + 1)); fi; \
 	done; \
 	echo "$$passed passed, $$failed failed (C, $(VARIANT))"; test $$failed = 0
+
+musl: ## the C tests with musl's C library: needs musl-tools
+	$(MAKE) --no-print-directory c-test VARIANT=musl
 
 mutants: ## planted bugs that the named C tests must catch
 	$(PYTHON) tests/c/mutants.py

@@ -20,7 +20,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "core.h"
@@ -69,15 +68,20 @@ static bool read_text(const char *group, size_t length, const char *name, char *
     return end > 0;
 }
 
-/* The number at the start of a text; NO_LIMIT for "max", and for anything but a number. */
+/* The number at the start of a text; NO_LIMIT for "max", and for anything but a number. Not by
+ * strtoull(): compiled with glibc 2.38 or newer, it needs that at run time, too. */
 static uint64_t number_of(const char *text)
 {
-    char *end;
+    uint64_t number = 0;
 
     if (*text < '0' || *text > '9')
         return NO_LIMIT;
-    const unsigned long long number = strtoull(text, &end, 10);
-    return number < NO_LIMIT ? number : NO_LIMIT;
+    for (; *text >= '0' && *text <= '9'; text++) {
+        if (number >= NO_LIMIT / 10)
+            return NO_LIMIT;
+        number = number * 10 + (uint64_t)(*text - '0');
+    }
+    return number;
 }
 
 static uint64_t number_behind(const char *text, const char *name)

@@ -57,7 +57,7 @@ OUT ?= build/$(VARIANT)
 CORE_OBJECTS := $(patsubst %.c,$(OUT)/core/%.o,$(notdir $(CORE)))
 SHARED_OBJECTS := $(patsubst %.c,$(OUT)/shared/%.o,$(notdir $(C_SHARED)))
 
-.PHONY: adopters lost-events relays hand-overs consistency hostile help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz etcd-campaign queue-campaign memory-limit bench demo packages aarch64 musl release future matrix stress py-mutants kubectl-matrix clean
+.PHONY: adopters lost-events relays hand-overs consistency hostile help build test c-test fuzz fuzz-long mutants spin lint format check chaos soak serve-fuzz etcd-campaign queue-campaign memory-limit bench demo packages wheels aarch64 musl release future matrix stress py-mutants kubectl-matrix clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -300,6 +300,12 @@ bench: build ## the figures of benchmarks/README.md
 
 release: $(STAMP) ## everything but the upload in dist/: packages, site, chart, man pages, notes, checksums
 	$(PY) release/release.py
+
+# Of CPythons; each is found, or installed, as tests/packages/interpreters.sh describes.
+WHEELS ?= 3.11 3.12 3.13 3.14 3.15
+
+wheels: packages ## a wheel for each CPython in dist/, installed and used there: 3.14 and 3.15 need root, debootstrap; WHEELS="3.12 3.13"
+	tests/packages/wheels.sh dist $(WHEELS)
 
 packages: $(STAMP) ## sdist and manylinux wheel in dist/, installed and used where there is no compiler
 	$(PY) tests/packages/check.py dist

@@ -4,10 +4,12 @@
 
 1. All files name one version, which has a section in CHANGELOG.md. `--check` ends here. The tree
    is committed, and the version has no tag yet.
-2. `make packages`: sdist and wheel, installed and used; two builds have one hash.
+2. `make wheels`: the sdist and a wheel for each CPython, installed and used; two builds have one
+   hash. An interpreter that cannot be had ends the release, unless WHEELS leaves it out.
 3. The site, the man pages, the chart and the manifests of deploy/ as archives, which are the same
    bytes for the same commit.
-4. dist/NOTES.md has the section of the changelog, dist/SHA256SUMS the hash of each file.
+4. dist/NOTES.md has the section of the changelog and names the wheels, dist/SHA256SUMS has the hash
+   of each file.
 
 The commands that publish are printed, never run.
 """
@@ -73,6 +75,16 @@ def notes_of(root: Path, version: str) -> str:
     return found[1].strip() + "\n"
 
 
+def wheels_of(folder: Path) -> str:
+    """A line for each wheel: `* CPython 3.12, manylinux_2_34_x86_64`."""
+    names = sorted(file.stem.split("-") for file in folder.glob("*.whl"))
+    lines = [
+        f"* CPython {python[2]}.{python[3:]}, {platform.partition('.')[0]}\n"
+        for _, _, python, _, platform in names
+    ]
+    return "".join(lines)
+
+
 def git(root: Path, *words: str) -> str:
     """The output of a command of git."""
     done = subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=True)
@@ -121,7 +133,7 @@ def steps(version: str) -> Iterator[tuple[str, Callable[[], object]]]:
 
     def packages() -> None:
         shutil.rmtree(DIST, ignore_errors=True)
-        run(python, "tests/packages/check.py", "dist")
+        run("make", "--no-print-directory", "wheels", f"VENV={sys.prefix}")
 
     def site() -> None:
         shutil.rmtree(ROOT / "build" / "site", ignore_errors=True)
@@ -134,10 +146,11 @@ def steps(version: str) -> Iterator[tuple[str, Callable[[], object]]]:
             archive(ROOT / folder, target, "shmcache" if name == "chart" else name, moment)
 
     def notes() -> None:
-        (DIST / "NOTES.md").write_text(notes_of(ROOT, version))
+        text = f"{notes_of(ROOT, version)}\n### Wheels\n\n{wheels_of(DIST)}"
+        (DIST / "NOTES.md").write_text(text)
         (DIST / "SHA256SUMS").write_text(sums(DIST))
 
-    yield "packages: sdist and wheel", packages
+    yield "packages: sdist and wheels", packages
     yield "documentation as a site", site
     yield "chart, manifests and man pages", archives
     yield "notes and checksums", notes

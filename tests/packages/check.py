@@ -1,6 +1,10 @@
 """Builds the sdist and a manylinux wheel from it, and uses them as who has no compiler does.
 
-    python tests/packages/check.py [DIRECTORY]       (make packages); the wheel stays in DIRECTORY
+    python tests/packages/check.py [DIRECTORY]             (make packages)
+    python tests/packages/check.py DIRECTORY --sdist SDIST (make wheels): the wheel of this CPython
+
+Both stay in DIRECTORY. With an sdist that was checked before, 2, 3 and 6 are done, and 3 without
+mypy; dependencies that have no wheel for this CPython yet are compiled.
 
 1. The sdist has every file that tests, docs and benchmarks need.
 2. The wheel is built from the sdist. Its tag is what auditwheel finds in its symbols.
@@ -14,6 +18,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import shutil
@@ -97,16 +102,24 @@ def built(place: Path) -> tuple[Path, Path]:
     return sdist, wheel
 
 
-def is_reproducible(sdist: Path, wheel: Path, place: Path) -> bool:
-    """Whether the same sources in another place give the same bytes."""
+def wheel_of(sdist: Path, sources: Path, place: Path) -> Path:
+    """The wheel from what an sdist has, unpacked as `sources`."""
     with tarfile.open(sdist) as archive:
-        archive.extractall(place / "sources", filter="data")
-    [sources] = (place / "sources").iterdir()
-    moved = sources.rename(place / "another-and-longer-name")
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", place / "again", moved)
-    [again] = (place / "again").glob("*.whl")
+        archive.extractall(place / "unpacked", filter="data")
+    [unpacked] = (place / "unpacked").iterdir()
+    unpacked.rename(sources)
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", place, sources)
+    [wheel] = place.glob("*.whl")
+    return wheel
+
+
+def check_reproducible(sdist: Path, wheel: Path, place: Path) -> None:
+    """Ends unless the same sources in another place give the same bytes."""
+    again = wheel_of(sdist, place / "another-and-longer-name", place / "again")
     first, second = (hashlib.sha256(file.read_bytes()).digest() for file in (wheel, again))
-    return first == second
+    if first != second:
+        raise SystemExit("two builds of the same sources differ: compare them with diffoscope")
+    say("reproducible: two builds in different places have one hash")
 
 
 def check_sdist(sdist: Path) -> int:
@@ -136,6 +149,10 @@ def tagged(wheel: Path, place: Path) -> Path:
     if needed > NEWEST_GLIBC:
         raise SystemExit(f"{found.name} needs a glibc newer than {NEWEST_GLIBC}")
     wheel.unlink()
+    if wrong := faults(found):
+        raise SystemExit("\n".join(wrong))
+    say("hardened: its libraries are stripped, bound at once and guarded")
+    say(f"{found.name}: {found.stat().st_size >> 10} KiB")
     return found
 
 
@@ -171,32 +188,61 @@ def fresh(place: Path) -> tuple[Path, dict[str, str]]:
     return place / "bin" / "python", environment
 
 
-def main(place: Path) -> None:
-    # of the last commit, or of the newest file in an sdist
+def use(python: Path, environment: dict[str, str], place: Path) -> None:
+    """A cache is written and read with what is installed."""
+    used = run(python, "-c", USE, cwd=place, env=environment)
+    say(f"installed and used: {used.strip().removeprefix(str(place))}")
+
+
+def check_wheel(sdist: Path, place: Path) -> None:
+    """The wheel of this CPython alone."""
+    say(f"CPython {sys.version.split()[0]}")
+    with tempfile.TemporaryDirectory(prefix="wheel-") as scratch:
+        elsewhere = Path(scratch)
+        wheel = wheel_of(sdist, elsewhere / "sources", elsewhere / "dist")
+        check_reproducible(sdist, wheel, elsewhere)
+        wheel = tagged(wheel, elsewhere / "dist")
+        python, environment = fresh(elsewhere / "venv")
+        run(python, "-m", "pip", "install", "-q", "--prefer-binary", *dependencies(wheel))
+        run(python, "-m", "pip", "install", "-q", "--only-binary", ":all:", wheel, env=environment)
+        use(python, environment, elsewhere)
+        shutil.copy(wheel, place)
+
+
+def dependencies(wheel: Path) -> list[str]:
+    """Those without extras."""
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        lines = archive.read(name).decode().partition("\n\n")[0].splitlines()
+    needed = [line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist: ")]
+    return [each for each in needed if "extra ==" not in each]
+
+
+def set_epoch() -> None:
+    """The time of the last commit, or of the newest file in an sdist, for reproducible builds."""
+    if "SOURCE_DATE_EPOCH" in os.environ:
+        return
     log = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
     of_commit = subprocess.run(log, capture_output=True, text=True, check=False).stdout.strip()
     newest = int(max(file.stat().st_mtime for file in (ROOT / "shmcache").rglob("*.py")))
-    os.environ.setdefault("SOURCE_DATE_EPOCH", of_commit or str(newest))
+    os.environ["SOURCE_DATE_EPOCH"] = of_commit or str(newest)
+
+
+def check_packages(place: Path) -> None:
+    """The sdist and the wheel of this CPython, and all that both must have."""
     with tempfile.TemporaryDirectory(prefix="packages-") as scratch:
         elsewhere = Path(scratch)
         sdist, wheel = built(elsewhere / "dist")
         say(f"{sdist.name}: {check_sdist(sdist)} files")
-        if not is_reproducible(sdist, wheel, elsewhere):
-            raise SystemExit("two builds of the same sources differ: compare them with diffoscope")
-        say("reproducible: two builds in different places have one hash")
+        check_reproducible(sdist, wheel, elsewhere)
         wheel = tagged(wheel, elsewhere / "dist")
-        if found := faults(wheel):
-            raise SystemExit("\n".join(found))
-        say("hardened: its libraries are stripped, bound at once and guarded")
-        say(f"{wheel.name}: {wheel.stat().st_size >> 10} KiB")
 
         check_contents(wheel)
         say("complete: man pages, commands and a bill of materials")
 
         python, environment = fresh(elsewhere / "venv")
         run(python, "-m", "pip", "install", "-q", "--only-binary", ":all:", wheel, env=environment)
-        used = run(python, "-c", USE, cwd=elsewhere, env=environment)
-        say(f"installed and used: {used.strip().removeprefix(scratch)}")
+        use(python, environment, elsewhere)
 
         (elsewhere / "typed.py").write_text(TYPED)
         mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python)]
@@ -222,5 +268,17 @@ def main(place: Path) -> None:
             shutil.copy(file, place)
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("place", type=Path, nargs="?", default=ROOT / "dist")
+    parser.add_argument("--sdist", type=Path)
+    options = parser.parse_args()
+    set_epoch()
+    if options.sdist:
+        check_wheel(options.sdist, options.place)
+    else:
+        check_packages(options.place)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "dist"))
+    main()

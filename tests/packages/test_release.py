@@ -55,6 +55,18 @@ def test_a_release_needs_notes(text: str, tree: Path) -> None:
         RELEASE["notes_of"](tree, "9.9.9")
 
 
+def test_notes_name_each_wheel(tmp_path: Path) -> None:
+    for tags in (
+        "cp39-cp39-manylinux_2_34_x86_64",
+        "cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64",
+    ):
+        (tmp_path / f"shmcache-0.2.0-{tags}.whl").touch()
+
+    assert RELEASE["wheels_of"](tmp_path) == (
+        "* CPython 3.12, manylinux_2_17_x86_64\n* CPython 3.9, manylinux_2_34_x86_64\n"
+    )
+
+
 def test_a_changed_tree_and_a_used_version_are_refused(tree: Path) -> None:
     def git(*words: str) -> None:
         who = ["-c", "user.name=a", "-c", "user.email=a@b"]

@@ -26,7 +26,9 @@ def test_a_copy_that_cannot_be_made_fails_the_run(tmp_path: Path, part: str) -> 
     project, tools = tmp_path / "project", tmp_path / "tools"
     (project / ".ci").mkdir(parents=True)
     tools.mkdir()
-    shutil.copy(ROOT / ".ci" / "run", project / ".ci" / "run")
+    (project / "tests" / "packages").mkdir(parents=True)
+    for name in (".ci/run", "tests/packages/interpreters.sh"):
+        shutil.copy(ROOT / name, project / name)
     (project / "README.md").write_text(README)
     for tool in TOOLS:
         script(tools / tool, "echo 3 passed")

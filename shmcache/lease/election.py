@@ -32,6 +32,7 @@ from typing import Any
 
 from shmcache.lease.record import LeaseRecord, empty_lease, micro_time, version_of
 from shmcache.lease.settings import JITTER, LeaseSettings, boot_seconds
+from shmcache.protocol.versions import number_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -259,7 +260,8 @@ class Election:
         if not self._leading:
             self.term += 1
             version = version_of(self._lease)
-            self.token = int(version) if version.isdecimal() else self._record.transitions
+            number = number_of(version)
+            self.token = self._record.transitions if number < 0 else number
         self._leading = True
         self.until = until
         self.failure = ""

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from shmcache.protocol.versions import is_version
+
 VERSION_HEADER = "X-Shmcache-Version"
 LAG_HEADER = "X-Shmcache-Lag"
 REACHED_HEADER = "X-Shmcache-Reached"
@@ -45,9 +47,12 @@ def stated(headers: Mapping[str, str]) -> RelayStatement | None:
 
 
 def lines(*, lag: float | None, version: str = "") -> bytes:
-    """The headers of an answer, each with its CRLF."""
+    """The headers of an answer, each with its CRLF.
+
+    A version may be any text that a server sent; what is not a version is not repeated.
+    """
     found = b"" if lag is None else f"{LAG_HEADER}: {lag:.3f}\r\n".encode()
-    return found + (f"{VERSION_HEADER}: {version}\r\n".encode() if version else b"")
+    return found + (f"{VERSION_HEADER}: {version}\r\n".encode() if is_version(version) else b"")
 
 
 def reached(headers: Mapping[str, str]) -> int:

@@ -1,11 +1,14 @@
-"""resourceVersions: decimal strings of any length, compared without ever being numbers of ours."""
+"""resourceVersions: decimal strings, compared without ever being numbers of ours."""
 
 from __future__ import annotations
+
+LONGEST = 77
+"""Digits, less than 256 bits: a longer text is not a version, and is never made a number."""
 
 
 def is_version(text: str) -> bool:
     """Whether it is a resourceVersion that can be compared: digits, no leading zero, not empty."""
-    return text.isascii() and text.isdigit() and text[0] != "0"
+    return len(text) <= LONGEST and text.isascii() and text.isdigit() and text[0] != "0"
 
 
 def compare(left: str, right: str) -> int:
@@ -22,4 +25,6 @@ def compare(left: str, right: str) -> int:
 
 def number_of(version: str | None) -> int:
     """A resourceVersion as the number that the API server makes of it; -1 if it is not one."""
-    return int(version) if version and version.isascii() and version.isdigit() else -1
+    if not version or len(version) > LONGEST:
+        return -1
+    return int(version) if version.isascii() and version.isdigit() else -1

@@ -11,7 +11,11 @@ from dataclasses import replace
 
 from shmcache.protocol.items import ListMeta
 from shmcache.protocol.options import ListOptions
+from shmcache.protocol.status import ServerStatus
 from shmcache.source.base import SourceFailure
+
+INVALID = frozenset({400, 422})
+"""HTTP codes of a request that is refused for what it says: its version, for instance."""
 
 
 class Pager:
@@ -80,7 +84,7 @@ class Pager:
     def instead(self, failure: SourceFailure) -> ListOptions | None:
         """After a failure: the list to ask for at once, from its beginning; None: it failed."""
         status = failure.status
-        if status is None or not (status.is_expired or status.is_too_large):
+        if status is None or not self._is_of_version(failure, status):
             return None
         if self._page > 1 and status.is_expired and not self._full:
             self._full, self._page = True, 1
@@ -93,3 +97,8 @@ class Pager:
             return None
         self._at_once = True
         return self._first("")
+
+    def _is_of_version(self, failure: SourceFailure, status: ServerStatus) -> bool:
+        """Whether another version may be listed: also after a version that it cannot read."""
+        invalid = failure.code in INVALID and self._page == 1 and self._asked not in {"", "0"}
+        return status.is_expired or status.is_too_large or invalid

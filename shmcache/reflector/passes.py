@@ -18,7 +18,7 @@ from shmcache.reflector.events import (
     Stage,
 )
 from shmcache.reflector.filtering import Sieve, Sifted, is_older, is_table
-from shmcache.reflector.paging import Pager
+from shmcache.reflector.paging import INVALID, Pager
 from shmcache.reflector.underway import Phase, Underway
 from shmcache.source.base import FailureKind, SourceFailure
 
@@ -212,7 +212,10 @@ class Passes:
         elif failure.kind in {FailureKind.NETWORK, FailureKind.ENDED, FailureKind.GARBAGE}:
             self._ended_early(f"broke: {failure.message}", clean=False, failure=failure)
         else:
-            self._list_instead(failure.message, for_good=not way.open and code in REFUSES_STREAMING)
+            refuses = not way.open and code in REFUSES_STREAMING
+            asked = "" if self._pager.refused else way.version
+            unclear = code in INVALID and asked not in {"", "0"}  # it may refuse the version
+            self._list_instead(failure.message, for_good=refuses and not unclear)
 
     def _stream_refused(self, failure: SourceFailure) -> None:
         """The server does not have our version: any will do; once at once, then with backoff."""

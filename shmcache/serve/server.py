@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shmcache.protocol import failures, relays, watching
+from shmcache.protocol.versions import number_of
 from shmcache.serve import routes
 from shmcache.serve.auth.access import Access
 from shmcache.serve.catalogue import Catalogue
@@ -193,7 +194,7 @@ class Server(Listening):
             )
         except KeyError as error:
             raise failures.not_listed() from error
-        return int(found) if found is not None and found.isdecimal() else 0
+        return max(number_of(found), 0)
 
     def later(self, seconds: float, function: Callable[[], object]) -> Timer:
         """As loop.call_later()."""

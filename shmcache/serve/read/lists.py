@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmcache.protocol import tokens
 from shmcache.protocol.selectors.shards import ShardSelector
+from shmcache.protocol.versions import LONGEST, number_of
 from shmcache.reader import listing
 from shmcache.reader.resources import CachedResource
 from shmcache.serve.http.weights import DIFFERENCE
@@ -273,19 +274,35 @@ def _once(items: Iterator[tuple[str, View]]) -> Iterator[tuple[str, View]]:
         last = item[0]
 
 
-def token(state: State, version: int, last: str, prefix: str | None) -> str:
+def token(state: State, last: str, prefix: str | None) -> str:
     """That goes on with this very state, in whichever server process is asked.
 
-    Where it is of no generation, the version says it all: versions rise strictly then.
+    Where it is of no generation, the version is exact enough: versions rise strictly then. Tokens
+    have versions of 63 bits; any other (objects of a program may have none) is part of the state.
     """
     exactly = "" if state.at is None else f"{state.at[0]:x}.{state.at[1]}"
+    version = number_of(state.version)
+    if not 0 < version < tokens.SIGNED:
+        version = tokens.LATEST
+        exactly += f".{state.version}" if exactly and len(state.version) <= LONGEST else ""
     return tokens.encode(version, last.removeprefix(prefix or ""), exactly)
 
 
-def generation_of(found: tokens.Token) -> tuple[int, int] | None:
-    """Instance and generation of a token; None where it does not say."""
-    instance, dot, generation = found.state.partition(".")
+class Generation(NamedTuple):
+    """The exact state that a token names."""
+
+    at: tuple[int, int]
+    """Instance and generation."""
+    version: str
+
+
+def generation_of(found: tokens.Token) -> Generation | None:
+    """The state of a token; None where it names none."""
+    instance, dot, rest = found.state.partition(".")
+    generation, _, version = rest.partition(".")
+    if found.version != tokens.LATEST:
+        version = str(found.version)
     try:
-        return (int(instance, 16), int(generation)) if dot else None
+        return Generation((int(instance, 16), int(generation)), version or "0") if dot else None
     except ValueError:
         return None

@@ -159,13 +159,10 @@ def _shows(state: State, served: Served) -> bool:
 def _continued(server: Server, served: Served, latest: State, text: str) -> tuple[State, str]:
     token = tokens.decode(text)
     after = token.start.removesuffix("\0")
-    if token.version == tokens.LATEST:
-        return latest, after
-    version = str(token.version)
-    at = lists.generation_of(token)
-    if at is not None:
-        found = server.past.at(latest.root, latest.number, at, version)
-    elif version == latest.version:
+    exact, version = lists.generation_of(token), str(token.version)
+    if exact is not None:
+        found = server.past.at(latest.root, latest.number, *exact)
+    elif token.version == tokens.LATEST or version == latest.version:
         found = latest
     else:
         found = server.past.of_version(latest, version)
@@ -198,7 +195,7 @@ def _metadata(
     if cut.last:
         if not state.changed:
             server.past.keep(state.root)
-        metadata["continue"] = lists.token(state, int(state.version), cut.last, wanted.prefix)
+        metadata["continue"] = lists.token(state, cut.last, wanted.prefix)
         if cut.remaining is not None:
             metadata["remainingItemCount"] = cut.remaining
     return metadata

@@ -304,6 +304,27 @@ def test_a_list_waits_for_a_relay_that_has_what_the_server_lost(
         assert world.leaf.relists == (0 if returns else 1)
 
 
+def test_a_version_that_only_one_server_understands_does_not_end_a_leaf(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SWITCH3: the next server refuses the version (400), and no probe came before the watch."""
+    monkeypatch.setattr(upstreams_module, "SCOUT_SECONDS", 0.05)
+    monkeypatch.setattr(upstreams_module, "SCOUT_SILENCE", 0.5)
+    with contextlib.ExitStack() as stack:
+        odd = stack.enter_context(ApiServer(seed=7))
+        server = stack.enter_context(ApiServer(seed=8))
+        server.create("pods", pod(2))
+        door = stack.enter_context(Door(odd.port))
+        _, cache = stack.enter_context(engine(name, [door.url, server.url]))
+        odd.advance(1 << 70)
+        odd.create("pods", pod(1))
+        eventually(lambda: "prod/p-1" in cache["pods"])
+        time.sleep(STAY_SECONDS)
+        door.freeze()
+        eventually(lambda: "prod/p-2" in cache["pods"])
+        assert "prod/p-1" not in cache["pods"]
+
+
 def test_patience_ends_where_several_servers_refuse_the_version(
     name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -92,6 +92,21 @@ def test_a_version_ahead_of_the_server_is_followed_at_once_by_the_most_recent_li
     assert ["0", "10", ""] == lists(driver)
 
 
+@pytest.mark.parametrize("code", [400, 422])
+def test_a_version_that_is_none_to_the_server_is_followed_by_the_most_recent_list(
+    code: int,
+) -> None:
+    """Another server may have stated it: one of more than 64 bits, say."""
+    source = source_with("a")
+    driver = listing(source)
+    source.refuse(statuses.http(code, "BadRequest", "value out of range"), on="list")
+    source.watches[0].end_with(statuses.expired())
+
+    driver.run_until(lambda: driver.replaces == 2)
+
+    assert ["0", "10", ""] == lists(driver)
+
+
 def test_at_once_is_once_then_the_backoff_and_still_the_most_recent() -> None:
     """R-RF-04: the flag stays until a list succeeds, and falls then."""
     source = source_with("a")

@@ -33,6 +33,23 @@ def test_an_object() -> None:
         assert answer.headers["Content-Type"] == "application/json"
 
 
+@pytest.mark.parametrize("version", ["0", "text", "5\r\nX-Other: 1", str(1 << 70), "1" * 5000],
+                         ids=["none", "a text", "lines", "71 bits", "5,000 digits"])  # fmt: skip
+def test_lists_have_pages_whatever_the_version(version: str) -> None:
+    """Of a cache that a program fills, or of a server that is not an API server."""
+    with serving({"pods": [pod(1), pod(2), pod(3)]}, version=version) as asked:
+        found: list[str] = []
+        token: str | None = ""
+        while token is not None:
+            answer = asked.get(f"{ALL}?limit=1&continue={token}")
+            assert answer.code == 200
+            assert "X-Other" not in answer.headers
+            found += [one["metadata"]["name"] for one in answer.json["items"]]
+            token = answer.json["metadata"].get("continue")
+        assert found == ["p-0001", "p-0002", "p-0003"]
+        assert asked.get(f"{ALL}?watch=1&timeoutSeconds=1").code == 200
+
+
 def test_a_missing_object() -> None:
     with serving(many()) as asked:
         answer = asked.get(f"{PODS}/none")

@@ -203,7 +203,7 @@ class _First:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            os.write(self._pipe, report.nodeid.encode())
+            os.write(self._pipe, report.nodeid.encode() + b"\0")
 
 
 def run_tests(tests: list[str], seconds: float, *, compiling: bool = False) -> Outcome:
@@ -224,7 +224,7 @@ def run_tests(tests: list[str], seconds: float, *, compiling: bool = False) -> O
     _clear_away(child, before)
     with os.fdopen(reader, "rb") as pipe:
         os.set_blocking(reader, False)
-        killer = (pipe.read() or b"").decode()
+        killer = (pipe.read() or b"").decode().partition("\0")[0]  # its teardown may fail, too
     return Outcome(passed=ended == 0, killer=killer, late=ended is None and not killer)
 
 

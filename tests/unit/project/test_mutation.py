@@ -138,9 +138,21 @@ def test_a_map_names_the_tests_that_reach_a_line(tmp_path: Path) -> None:
     assert found.reaching("c.py", 9, CALLS) == []
 
 
+TESTS = """
+import pytest
+@pytest.fixture
+def failing():
+    yield
+    assert 0
+def test_a(): pass
+def test_b(failing): assert 0
+def test_c(): assert 0
+"""
+
+
 def test_tests_of_a_child_pass_or_name_the_first_that_fails(tmp_path: Path) -> None:
     file = tmp_path / "test_it.py"
-    file.write_text("def test_a(): pass\ndef test_b(): assert 0\ndef test_c(): assert 0\n")
+    file.write_text(TESTS)
     hanging = tmp_path / "test_hangs.py"
     hanging.write_text("import time\ndef test_a(): time.sleep(600)\n")
 

@@ -15,6 +15,7 @@ from shmcache import states
 from shmcache.engine.budget import Budget, Weights
 from shmcache.engine.content import Content
 from shmcache.engine.resource_state import ResourceState
+from shmcache.errors import CacheFull
 
 
 class Publishing:
@@ -85,6 +86,32 @@ def test_a_feed_that_is_about_to_publish_is_not_overtaken_by_another_one(what: s
     assert "9" == writer.versions[-1]
     assert sorted(writer.versions, key=int) == writer.versions
     assert standing.current == (states.ABSENT, "")
+
+
+def test_a_new_content_that_cannot_be_published_takes_its_version_back() -> None:
+    """For example where there is no room for it."""
+    writer = Publishing()
+    standing = ResourceState(120.0, lambda _state, _reason: True, lambda: 0.0)
+    standing.join(["a", "b"])
+    content = Content(
+        writer,  # type: ignore[arg-type]
+        "configmaps",
+        Weights(Budget("configmaps", 0)),
+        namespace="a",
+        transforming=None,
+        advance=partial(standing.advance, "a"),
+        turn=threading.Lock(),
+    )
+    content.advance("5")
+    for what in ("changes", "a new content"):
+        writer.meanwhile = no_room
+        with pytest.raises(CacheFull):
+            PUBLICATIONS[what](content, "9")
+        assert "5" == content.version == standing.advance("b", "9")
+
+
+def no_room() -> None:
+    raise CacheFull("no room")
 
 
 class Turn:

@@ -128,11 +128,18 @@ def test_each_header_is_passed_on_as_it_came_and_none_is_added() -> None:
     assert len(rest) == len(lines) + 1
 
 
-def test_a_body_is_passed_on_whole_with_its_length() -> None:
-    chunked = b"Transfer-Encoding: chunked\r\n"
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        (b"Transfer-Encoding: chunked\r\n", b"3\r\nabc\r\n0\r\n\r\n"),
+        (b"Content-Length: 3\r\n", b"abc"),
+    ],
+)
+def test_a_body_is_passed_on_whole_with_one_length(head: bytes, body: bytes) -> None:
     with behind() as (real, asked):
-        sent(asked, b"/else", chunked, b"3\r\nabc\r\n0\r\n\r\n")
-        assert b"Content-Length: 3" in real.heads[0]
+        sent(asked, b"/else", head, body)
+        assert 1 == real.heads[0].count(b"Content-Length: 3")
+        assert 1 == real.heads[0].lower().count(b"content-length")
         assert b"chunked" not in real.heads[0]
 
 

@@ -19,6 +19,7 @@ import os
 import re
 import sys
 import time
+from array import array
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable
 
 
 SLOW_SECONDS = 3.0
@@ -82,19 +83,21 @@ class TestMap:
     __test__ = False
 
     def __init__(self, *files: Path) -> None:
-        self._lines: dict[str, dict[str, set[str]]] = {}
+        self._tests: list[str] = []
+        self._lines: dict[str, dict[str, array[int]]] = {}
         self._breadth: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
         """How long each test took under coverage."""
         for file in files:
             found = json.loads(file.read_text(encoding="utf-8"))
-            tests: list[str] = found["tests"]
-            self.seconds.update(zip(tests, found["seconds"], strict=True))
+            first = len(self._tests)
+            self._tests += found["tests"]
+            self.seconds.update(zip(found["tests"], found["seconds"], strict=True))
             for path, lines in found["lines"].items():
                 for line, numbers in lines.items():
-                    reached = {tests[number] for number in numbers}
-                    self._lines.setdefault(path, {}).setdefault(line, set()).update(reached)
-                    self._breadth.update(reached)
+                    reached = array("I", [first + number for number in numbers])
+                    self._lines.setdefault(path, {}).setdefault(line, array("I")).extend(reached)
+                    self._breadth.update(self._tests[number] for number in reached)
 
     def reaching(self, path: str, line: int, source: str) -> list[str]:
         """Tests that run this line, those that run the fewest other lines first.
@@ -104,10 +107,13 @@ class TestMap:
         """
         lines = self._lines.get(path, {})
         span, inside = _span(source, line)
-        near: set[str] = set().union(*(lines.get(str(one), set()) for one in span))
-        found = near if inside else near.union(*lines.values())
+        near = self._names(lines[str(one)] for one in span if str(one) in lines)
+        found = near if inside else near | self._names(lines.values())
         return sorted(found, key=lambda test: (test not in near, self.seconds[test] > SLOW_SECONDS,
                                                self._breadth[test], test))  # fmt: skip
+
+    def _names(self, numbers: Iterable[array[int]]) -> set[str]:
+        return {self._tests[number] for number in set().union(*numbers)}
 
 
 def _span(source: str, line: int) -> tuple[set[int], bool]:

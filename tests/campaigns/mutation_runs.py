@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import resource
 import shutil
@@ -100,6 +101,8 @@ class Killing:
         """In the process that is to run the tests."""
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         _enter(self._room)
+        gc.collect()
+        gc.freeze()  # tests collect garbage now and then: not among the objects of this process
 
     def fate(self, mutant: Mutant) -> tuple[str, str]:
         """Whether tests notice it, and the first that does."""

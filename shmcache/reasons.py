@@ -2,6 +2,9 @@
 
 REASON1  no message shows such an exception as Python prints it: with its errno, the place in
 OpenSSL's sources, or the tuple of an address. A test looks at every `except` of the package.
+
+REASON2  texts of servers and objects reach a terminal without control characters: others wrote
+them, and a terminal obeys what it reads.
 """
 
 from __future__ import annotations
@@ -17,6 +20,13 @@ _TLS = {
     "HTTP_REQUEST": "the other end does not speak TLS",
     "EOF_WHILE_READING": "the other end closed the connection during TLS",
 }
+_CONTROLS = {
+    **{number: f"\\x{number:02x}" for number in (*range(0x20), *range(0x7F, 0xA0))},
+    0x1B: "^[",
+    0x0D: "\\r",
+}
+"""As kubectl shows them, as far as it does."""
+del _CONTROLS[0x09], _CONTROLS[0x0A]
 _ATTEMPT = " (while attempting"
 """Python appends the address as a tuple."""
 
@@ -49,3 +59,8 @@ def unheard(address: str, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"--listen {address}: another process listens there; choose another one"
     return f"--listen {address}: {reason_of(error)}"
+
+
+def printable(text: str) -> str:
+    """The text without control characters but tabs and line ends (REASON2)."""
+    return text if text.replace("\n", "").isprintable() else text.translate(_CONTROLS)

@@ -7,12 +7,18 @@ import logging
 import sys
 import time
 
+from shmcache.reasons import printable
+
 
 class Readable(logging.Formatter):
     """2026-03-01 12:00:00.123 INFO  pods: 10000 objects at version 77 in 0.29 s."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s.%(msecs)03d %(levelname)-7s %(message)s", "%Y-%m-%d %H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, and an exception below it; REASON2."""
+        return printable(super().format(record))
 
 
 class Json(logging.Formatter):

@@ -8,6 +8,7 @@ from shmcache.cli.output import finding, names, past
 from shmcache.cli.output.finding import DONE, MISSING, USAGE, Trouble, ago
 from shmcache.errors import Lapped
 from shmcache.reader import instants, resolving
+from shmcache.reasons import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         known = instants.read(cache.place, root)
         lines = list(_changes(root, root.names().index(resource), key, known))
         for line in lines:
-            sys.stdout.write(line)
+            sys.stdout.write(printable(line))
         sys.stdout.flush()
         if lines:
             return DONE
@@ -91,12 +92,14 @@ def _of_record(options: argparse.Namespace, typed: str, name: str) -> int:
             sys.stdout.write(f"{when}  changes are unknown: {change.why}\n")
         if change.kind:
             shown = True
-            by = past.managers(change.old, change.new)
+            by = printable(past.managers(change.old, change.new))
             sys.stdout.write(
                 f"{when}  {change.kind}  version {change.version or 'unknown'}  by {by}\n"
             )
         if change.kind == "MODIFIED":
-            sys.stdout.writelines(f"    {text}\n" for text in past.changes(change.old, change.new))
+            sys.stdout.writelines(
+                f"    {printable(text)}\n" for text in past.changes(change.old, change.new)
+            )
         there = change.new is not None
     sys.stdout.flush()
     if not shown:

@@ -7,6 +7,7 @@ import sys
 from shmcache.cli.output import finding, names, past
 from shmcache.cli.output.finding import DONE, USAGE, Trouble
 from shmcache.reader import resolving
+from shmcache.reasons import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _show(cache: Cache, at: Any, options: argparse.Namespace) -> int:
     found = False
     for resource in _resources(cache, options.resources):
         for line in _lines(at[resource], at.latest[resource], options):
-            sys.stdout.write(line)
+            sys.stdout.write(printable(line))
             found = True
     sys.stdout.flush()
     return CHANGED if found else DONE

@@ -12,6 +12,7 @@ from shmcache.cli.output.finding import DONE
 from shmcache.cli.output.screen import BOLD, GREEN, RED, YELLOW, Screen
 from shmcache.errors import ShmCacheError
 from shmcache.monitor import observing
+from shmcache.reasons import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,7 +85,9 @@ class Looks:
         rows = report.resources(at, survey).splitlines()
         lines += [rows[0], *(_coloured(screen, row) for row in rows[1:])]
         lines += [
-            f"  {name}: {status.reason}" for name, status in at.resources.items() if status.reason
+            f"  {name}: {printable(status.reason)}"
+            for name, status in at.resources.items()
+            if status.reason
         ]
         lines += ["", *report.workers(at).splitlines()]
         queues = report.queues(observing.queues(self._cache))

@@ -19,7 +19,7 @@ from shmcache.errors import (
 )
 from shmcache.memory.segments import cache_names
 from shmcache.monitor.starting import DEFAULT_NAME, start_command, without_writer
-from shmcache.reasons import reason_of, unheard
+from shmcache.reasons import printable, reason_of, unheard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _failed(command: str, error: Exception) -> int:
 
         traceback.print_exception(error)
         text = "internal error (the traceback is above); please report it"
-    print(f"shmcache {command}: {text}", file=sys.stderr)
+    print(f"shmcache {command}: {printable(text)}", file=sys.stderr)
     return status
 
 
@@ -169,7 +169,7 @@ def warn_without_writer(cache: Cache) -> None:
 
 def warn(text: str) -> None:
     """On standard error."""
-    print(f"shmcache: warning: {text}", file=sys.stderr)
+    print(f"shmcache: warning: {printable(text)}", file=sys.stderr)
 
 
 def no_cache(name: str) -> str:

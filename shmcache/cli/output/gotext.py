@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import shmcache
+from shmcache.reasons import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Tabs:
 
     def lines(self, rows: Iterable[Iterable[str]]) -> str:
         """The rows as text."""
-        text = "\n".join("\t".join(row) for row in rows)
+        text = printable("\n".join("\t".join(row) for row in rows))
         out: list[str] = []
         if text:
             self._block([line.split("\t") for line in text.split("\n")], [], out)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shmcache.reasons import printable
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,4 +39,4 @@ class Grid:
             found = list(map(max, found, self._widths))
         self._widths = found
         form = "".join(f"%-{width}s" for width in found) + "%s\n"
-        return "".join([form % tuple(row) for row in rows])
+        return printable("".join([form % tuple(row) for row in rows]))

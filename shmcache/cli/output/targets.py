@@ -11,6 +11,7 @@ from shmcache.protocol.selectors.fields import MADE
 from shmcache.protocol.tables import printing
 from shmcache.reader import resolving
 from shmcache.reader.selectors import FieldSelector
+from shmcache.reasons import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def warn(cache: Cache, asked: Targets, max_age: float | None) -> None:
                 raise error
         text = finding.freshness(name, cache[name].status)
         if text:
-            print(f"shmcache: warning: {text}", file=sys.stderr)
+            print(f"shmcache: warning: {printable(text)}", file=sys.stderr)
 
 
 def fields_of(kind: Kind, text: str | None) -> FieldSelector | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import errno
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -12,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from shmcache.reasons import reason_at, reason_of, unheard
+from shmcache.cli.output import finding
+from shmcache.cli.output.gotext import Tabs
+from shmcache.cli.output.grid import Grid
+from shmcache.engine.logs import Readable
+from shmcache.reasons import printable, reason_at, reason_of, unheard
 from shmcache.serve.http import listeners
 
 PACKAGE = Path(__file__).resolve().parents[3] / "shmcache"
@@ -151,3 +156,23 @@ def test_other_failures_keep_their_own_words() -> None:
     assert "two lines" == reason_of(ValueError("two lines"))
     assert "TimeoutError" == reason_of(TimeoutError())
     assert "KeyError" == reason_of(KeyError())
+
+
+ODD = "an\ttext\x1b]0;title\x07\x1b[2J \x9b31m\x7f\r\n\u00fc \u2713"
+PLAIN = "an\ttext^[]0;title\\x07^[[2J \\x9b31m\\x7f\\r\n\u00fc \u2713"
+
+
+def test_texts_of_others_reach_a_terminal_without_control_characters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """REASON2: an Event's message, say, or the Status of a server."""
+    line = ODD.replace("\n", "").replace("\t", "")
+    plain = PLAIN.replace("\n", "").replace("\t", "")
+    record = logging.LogRecord("shmcache", logging.WARNING, "", 0, "%s", (ODD,), None)
+    finding.warn(ODD)
+
+    assert printable(ODD) == PLAIN
+    assert PLAIN in capsys.readouterr().err
+    assert PLAIN in Readable().format(record)
+    assert plain in Grid().lines([["NAME", "MESSAGE"], ["a", line]])
+    assert plain in Tabs().lines([["NAME", "MESSAGE"], ["a", line]])

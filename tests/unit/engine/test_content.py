@@ -110,6 +110,28 @@ def test_a_new_content_that_cannot_be_published_takes_its_version_back() -> None
         assert "5" == content.version == standing.advance("b", "9")
 
 
+def test_refused_objects_are_logged_now_and_then_with_their_number(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    content = Content(
+        Publishing(),  # type: ignore[arg-type]
+        "configmaps",
+        Weights(Budget("configmaps", 0)),
+        transforming=None,
+        advance=lambda version: version,
+        turn=threading.Lock(),
+    )
+    for number in range(1, 12):
+        content.refuse(f"a/{number}", "no JSON")
+
+    assert 11 == content.refused
+    assert caplog.messages == [
+        "configmaps: a/1 is refused: no JSON",
+        "configmaps: a/10 is refused: no JSON",
+        "configmaps: refused 10 values so far",
+    ]
+
+
 def no_room() -> None:
     raise CacheFull("no room")
 

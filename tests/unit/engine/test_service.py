@@ -10,9 +10,25 @@ import time
 
 import pytest
 
-from shmcache.engine.service import Signals
+from shmcache.engine.config import load
+from shmcache.engine.service import Signals, _settings_of
 from shmcache.processes.stop_requests import AGAIN_SECONDS
 from shmcache.testing import ManualClock
+
+
+def test_kube_among_several_servers_has_the_kubeconfig_that_was_given() -> None:
+    flags = {
+        "resources": {"pods": {}},
+        "server": ["http://relay:1", "kube"],
+        "server_token_file": "/token",
+        "kubeconfig": "/kubeconfig",
+        "context": "prod",
+    }
+    relay, kube = (_settings_of(load(None, flags, {}), url) for url in flags["server"])
+
+    assert (relay.url, relay.token_file, relay.kubeconfig) == ("http://relay:1", "/token", None)
+    assert (kube.url, kube.token_file) == (None, None)
+    assert (kube.kubeconfig, kube.context) == ("/kubeconfig", "prod")
 
 
 def test_only_a_later_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -51,6 +52,20 @@ def test_one_holds_and_the_others_know_its_address(server: ApiServer) -> None:
     second.round()
     assert others[-1] == HolderView(True, ())
     second.stop()
+
+
+def test_leases_are_in_the_namespace_of_the_settings_or_of_the_credentials(
+    server: ApiServer,
+) -> None:
+    connection = ApiConnection(lambda: ServerAccess(url=server.url, namespace="ours"))
+    for given, expected in (("theirs", "theirs"), ("", "ours")):
+        server.create("namespaces", {"metadata": {"name": expected}})
+        settings = replace(CALM, namespace=given)
+        one = Holders(settings, URLS[0], 1, connection, lambda _: None)
+        one.round()
+        found = server.get(LEASES, "relays", expected)["spec"]["holderIdentity"]
+        assert (URLS[0], f"Lease {expected}/relays") == (found, one.title)
+        one.stop()
 
 
 def test_a_machine_holds_one_of_several(server: ApiServer) -> None:

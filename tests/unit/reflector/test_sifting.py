@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shmcache.protocol.items import GARBAGE, Item
-from shmcache.reflector.filtering import Position, Sieve
+from shmcache.reflector.filtering import Position, Sieve, Sifted
 
 STATUS = b'{"kind":"Status","code":410,"reason":"Expired"}'
 
@@ -113,3 +113,15 @@ def test_objects_that_were_there_before_the_watch_move_nothing() -> None:
     found.live([_modified("1")._replace(type="ADDED")])
     found.live([_modified("2")._replace(type="ADDED")])
     assert position.version == "0"
+
+
+def test_a_repeated_version_is_a_replay_only_until_something_new_has_come() -> None:
+    """Later, several objects may have changed at one version, as in a transaction of etcd."""
+    position = Position()
+    position.reset("100")
+    position.open()
+    found = Sieve(position, None, None)
+
+    assert Sifted(skipped=1) == found.live([_modified("100")])
+    assert 1 == len(found.live([_modified("101")]).changes)
+    assert 2 == len(found.live([_modified("101")._replace(key="a/c"), _modified("102")]).changes)

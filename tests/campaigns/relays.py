@@ -42,7 +42,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -287,16 +287,28 @@ class World:
             Place(group.name).remove()
 
 
+FAULTS = {"kill": 10.0, "stop": 3.0, "drain": 3.0, "reset": 2.0, "end": 2.0, "all": 0.5}
+"""The kinds, and how often each comes."""
+
+
 class Weather:
     """Faults of relays and of the API server."""
 
-    def __init__(self, world: World, followers: list[Follower], seed: int, pause: float) -> None:
+    def __init__(
+        self,
+        world: World,
+        followers: list[Follower],
+        seed: int,
+        pause: float,
+        kinds: Iterable[str] = FAULTS,
+    ) -> None:
         """`pause`: seconds between two faults, at most."""
         self.kills: list[tuple[float, Follower]] = []
         """The moment of each kill of a relay, for each leaf that it served; no relay is stopped."""
         self._world = world
         self._followers = followers
         self._pause = pause
+        self._kinds = list(kinds)
         self._rng = random.Random(f"{seed} weather")
         self._stopped: list[tuple[float, Group]] = []
         self.events: collections.Counter[str] = collections.Counter()
@@ -307,9 +319,7 @@ class Weather:
             tick()
             time.sleep(self._rng.uniform(0.05, self._pause))
             self._wake()
-            kind = self._rng.choices(
-                ["kill", "stop", "drain", "reset", "end", "all"], [10, 3, 3, 2, 2, 0.5]
-            )[0]
+            [kind] = self._rng.choices(self._kinds, [FAULTS[one] for one in self._kinds])
             self.events[kind] += 1
             getattr(self, f"_{kind}")()
         self._wake(everything=True)
@@ -472,7 +482,7 @@ def run(options: argparse.Namespace, *, name: str, folder: Path) -> None:
         stack.callback(simulated.end)
         begun = requests.so_far()
         writes = Writes(server, seed, options.write_pause)
-        weather = Weather(world, followers, seed, options.fault_pause)
+        weather = Weather(world, followers, seed, options.fault_pause, options.faults)
         writes.start()
         weather.blow(time.monotonic() + options.seconds, requests.so_far)
         writes.end()
@@ -559,6 +569,8 @@ def options_of(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--logs", type=Path, help="keep the logs of all commands there")
     parser.add_argument("--write-pause", type=float, default=RATE)
     parser.add_argument("--fault-pause", type=float, default=0.6, help="at most; 0.05 at least")
+    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS), metavar="KIND",
+                        help=f"of {', '.join(FAULTS)}; all by default")  # fmt: skip
     seed = int(os.environ.get("SEED") or random.SystemRandom().getrandbits(32))
     parser.add_argument("--seed", type=int, default=seed)
     return parser.parse_args(words)

@@ -3,8 +3,9 @@
 #
 #   tests/packages/wheels.sh DIRECTORY 3.11 3.12 3.13 3.14 3.15      (make wheels)
 #
-# A version that has a wheel in DIRECTORY is done. Interpreters come from PATH or pyenv, others from a
-# tree of Debian's sid (interpreters.sh). One that cannot be had is named, and is a failure.
+# A version whose wheel in DIRECTORY is newer than the sdist is done. Interpreters come from PATH or
+# pyenv, others from a tree of Debian's sid (interpreters.sh). One that cannot be had is named, and is
+# a failure.
 set -uo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -40,7 +41,9 @@ built_in_sid() {
 
 failed=0
 for version in "$@"; do
-    compgen -G "$place/*-cp${version/./}-*manylinux*_$(uname -m).whl" >/dev/null && continue
+    wheel="*-cp${version/./}-*manylinux*_$(uname -m).whl"
+    [ -z "$(find "$place" -name "$wheel" -newer "$sdist")" ] || continue
+    find "$place" -name "$wheel" -delete
     if python=$(python_of "$version" 2>/dev/null); then
         built_here "$python" "$version" && continue
         echo "NOT BUILT: the wheel for CPython $version"

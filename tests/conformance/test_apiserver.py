@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import http.client
 import json
 import os
 import signal
@@ -245,3 +246,17 @@ def test_the_first_events_of_a_watch_are_sent_at_once(server: ApiServer) -> None
         client.recv(1)
         with accepted_from(client) as accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@pytest.mark.parametrize(("kib", "coding"), [(120, None), (136, "gzip")])
+def test_an_answer_of_more_than_128_kib_is_compressed(
+    server: ApiServer, kib: int, coding: str | None
+) -> None:
+    """As by API servers; for clients that take it."""
+    data = {"text": "x" * (kib << 10)}
+    server.create("configmaps", {"metadata": {"name": "a", "namespace": "default"}, "data": data})
+    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=PATIENCE)
+    with contextlib.closing(connection):
+        connection.request("GET", "/api/v1/configmaps", headers={"Accept-Encoding": "gzip"})
+        with connection.getresponse() as answer:
+            assert coding == answer.headers["Content-Encoding"]

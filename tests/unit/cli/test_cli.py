@@ -15,6 +15,7 @@ import shmcache
 from shmcache.__main__ import COMMANDS, EXIT_CODES, main
 from shmcache.cli.arguments import Parser
 from shmcache.cli.commands import run
+from shmcache.cli.commands.serve import _listen
 
 HELP = """
 import sys
@@ -199,3 +200,26 @@ def test_a_command_without_arguments_or_an_unknown_one_is_a_usage_error(
     assert 2 == main([])
     assert 2 == main(["gett"])
     assert "unknown command gett; did you mean get?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:8001", ("127.0.0.1", 8001, None)),
+        (":8001", ("0.0.0.0", 8001, None)),  # noqa: S104
+        ("[::1]:0", ("::1", 0, None)),
+        ("localhost:65535", ("localhost", 65535, None)),
+        ("unix:/run/cache", ("127.0.0.1", 0, "/run/cache")),
+    ],
+)
+def test_an_address_to_listen_on_is_read(text: str, expected: tuple[str, int, str | None]) -> None:
+    assert expected == _listen(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["8001", "", "localhost", "localhost:", ":http", ":65536", ":-1", ":٣", "[::1:0", "::1]:0"],
+)
+def test_an_address_that_cannot_be_listened_on_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"must be HOST:PORT, :PORT or unix:PATH"):
+        _listen(text)

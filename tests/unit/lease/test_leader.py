@@ -21,6 +21,7 @@ from workers import PATIENCE, eventually
 
 import shmcache
 from shmcache.errors import ForkedError
+from shmcache.lease.candidate import _due
 from shmcache.lease.election import (
     RESTED,
     Election,
@@ -29,6 +30,7 @@ from shmcache.lease.election import (
     ReplyKind,
     Rest,
 )
+from shmcache.lease.record import micro_time
 from shmcache.lease.settings import boot_seconds
 from shmcache.protocol import failures
 from shmcache.testing import ApiServer
@@ -497,6 +499,23 @@ def test_a_ping_of_a_candidate_is_answered(choosing: ApiServer) -> None:
         lambda: server.list(CANDIDATES)[0]["spec"]["renewTime"] != before, "the ping has no answer"
     )
     lead.stop()
+
+
+@pytest.mark.parametrize(
+    ("renewed", "pinged", "expected"),
+    [
+        (None, None, True), (0, None, False), (-299, None, False), (-300, None, True),
+        (300, None, True), (-20, -10, True), (-20, -30, False), (None, -30, True),
+    ],
+)  # fmt: skip
+def test_a_candidate_is_renewed_when_it_is_due(
+    renewed: int | None, pinged: int | None, expected: bool
+) -> None:
+    now = 1_700_000_000.0
+    times = {"renewTime": renewed, "pingTime": pinged}
+    found = {key: micro_time(now + at) for key, at in times.items() if at is not None}
+
+    assert expected == _due(found, now)
 
 
 def test_a_server_without_candidates_gets_a_plain_lease(server: ApiServer) -> None:

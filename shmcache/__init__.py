@@ -40,14 +40,12 @@ from shmcache.errors import (
 from shmcache.handlers.tombstone import Tombstone
 
 TYPE_CHECKING = False
-if TYPE_CHECKING or not PORTABLE:
+if TYPE_CHECKING:
     from shmcache._hot import Delta, ListView, View, default
     from shmcache.reader.cache import Cache, attach
     from shmcache.reader.cursor import Cursor
     from shmcache.reader.resources import CachedResource
     from shmcache.reader.snapshot import Snapshot
-
-if TYPE_CHECKING:
     from shmcache.controllers.declaring import Controller, controller
     from shmcache.controllers.outcomes import Requeue, TerminalError
     from shmcache.controllers.running import run_controllers
@@ -123,6 +121,15 @@ __all__ = [
 ]
 
 _LATE = {
+    "Cache": "shmcache.reader.cache",
+    "CachedResource": "shmcache.reader.resources",
+    "Cursor": "shmcache.reader.cursor",
+    "Delta": "shmcache._hot",
+    "ListView": "shmcache._hot",
+    "Snapshot": "shmcache.reader.snapshot",
+    "View": "shmcache._hot",
+    "attach": "shmcache.reader.cache",
+    "default": "shmcache._hot",
     "Candidacy": "shmcache.lease.settings",
     "Leader": "shmcache.lease.leader",
     "LeaseSettings": "shmcache.lease.settings",

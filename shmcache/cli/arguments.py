@@ -10,15 +10,17 @@ release still works for one more release; using it prints a warning on standard 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
+from functools import partial
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, NoReturn
 
-_ABOUT = re.compile(r"argument (?P<names>\S+): (?P<text>.*)", re.DOTALL)
+_ABOUT = r"(?s)argument (?P<names>\S+): (?P<text>.*)"
 _REFUSED: dict[str, str] = {
     "--raw": "it reads the cache, not the API; `shmcache serve` answers API requests",
     "--template": "use -o jsonpath=TEMPLATE",
@@ -40,6 +42,20 @@ _REFUSED: dict[str, str] = {
 _TRUE, _FALSE = frozenset(("true", "t", "1")), frozenset(("false", "f", "0"))
 
 
+def _columns() -> int:
+    """Of the terminal, as argparse finds them for each argument: it imports shutil for that."""
+    try:
+        columns = int(os.environ["COLUMNS"])
+    except (KeyError, ValueError):
+        columns = 0
+    if columns <= 0:
+        try:
+            columns = os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else 1).columns
+        except (ValueError, OSError):
+            columns = 0
+    return columns or 80
+
+
 class Parser(argparse.ArgumentParser):
     """argparse with complete option names and errors in plain English."""
 
@@ -48,7 +64,7 @@ class Parser(argparse.ArgumentParser):
             prog=f"shmcache {command}",
             usage=f"shmcache {command} [OPTIONS]",
             description=description,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=_columns() - 2),
             allow_abbrev=False,
             add_help=False,
         )
@@ -108,7 +124,7 @@ def _sentence(parser: Parser, message: str) -> str:
     needed = message.removeprefix("the following arguments are required: ")
     if needed != message:
         return f"{needed.split(', ')[0].split(' ')[0]} is missing"
-    about = _ABOUT.fullmatch(message)
+    about = re.fullmatch(_ABOUT, message)
     if about is None:
         return message
     name, text = about["names"].rpartition("/")[2], about["text"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +19,8 @@ def start_command(name: str, resources: Sequence[str] = ("pods",)) -> str:
 
 def restart_command(cache: Cache) -> str:
     """The command that starts a reflector of this cache again, with its indices."""
+    import shlex
+
     declared = [
         f" --index {shlex.quote(f'{resource}:{index}={path}')}"
         for resource in cache.resources

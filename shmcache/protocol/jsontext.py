@@ -6,8 +6,6 @@ JSON1  text that Python cannot decode is refused with ValueError, whatever is wr
 
 from __future__ import annotations
 
-import json
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -15,6 +13,8 @@ if TYPE_CHECKING:
 
 def decoded(text: str | bytes) -> Any:
     """The value of a text. ValueError if it is not JSON, or nested too deeply (JSON1)."""
+    import json
+
     try:
         return json.loads(text)
     except RecursionError:

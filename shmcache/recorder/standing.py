@@ -10,10 +10,8 @@ it.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import time
-import zlib
 
 from shmcache import _native
 from shmcache.errors import LayoutMismatch, SegmentNotFound, UntrustedSegment
@@ -74,6 +72,9 @@ class RecorderStatus:
 
     def text(self) -> bytes:
         """For the file."""
+        import json
+        import zlib
+
         found = {name: getattr(self, name) for name in self.__slots__ if name != "alive"}
         found["reason"] = self.reason[:_LONGEST_REASON]
         body = json.dumps(found).encode()
@@ -138,6 +139,9 @@ def read(place: Place) -> RecorderStatus | None:
 
 
 def _parsed(data: bytes) -> dict[str, Any] | None:
+    import json
+    import zlib  # late, as json: most caches have no recorder
+
     text = data.rstrip()
     try:
         if int(text[:8], 16) != zlib.crc32(text[8:]):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import shmcache
 from shmcache.reasons import printable
 
@@ -25,6 +23,8 @@ def escaped(text: str) -> str:
 
 def marshalled(value: Any, indent: int | None = None) -> str:
     """JSON with sorted keys."""
+    import json
+
     separators = (",", ":") if indent is None else (",", ": ")
     return escaped(
         json.dumps(value, indent=indent, separators=separators, sort_keys=True,

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from shmcache.recorder.history import FlightRecord
 
 _PAST = re.compile(r"^-\d[\w.]*$")
-_VERSION = re.compile(r"[1-9]\d*")
 _LONG = 60
 _NEVER_SHOWN = ("metadata.resourceVersion", "metadata.managedFields", "metadata.generation")
 
@@ -40,7 +39,7 @@ class Moment:
 
 def moment(text: str) -> Moment:
     """-90s, 90s, 5m, a time of day, or a resourceVersion. ArgumentTypeError for anything else."""
-    if _VERSION.fullmatch(text):
+    if re.fullmatch(r"[1-9]\d*", text):
         return Moment(version=text)
     if "T" in text:
         return Moment(seconds=time.time() - _time_of(text))

@@ -11,9 +11,6 @@ COL3  Definitions and objects come from strangers, and a cell costs no more than
 
 from __future__ import annotations
 
-import json
-
-from shmcache.protocol import jsonpath
 from shmcache.protocol.tables.ages import INVALID, since, timestamp
 from shmcache.protocol.tables.columns import Column, at
 
@@ -64,6 +61,8 @@ def _value_of(path: str) -> Callable[[Object], Any]:
     names = path.removeprefix(".")
     if names and all(part.isidentifier() for part in names.split(".")):
         return lambda obj: at(obj, names)
+    from shmcache.protocol import jsonpath
+
     if len(path) > LONGEST or jsonpath.repeats(path) > 1:
         return _nothing
     try:
@@ -82,6 +81,8 @@ def _text(value: Any) -> str:
         return value
     if isinstance(value, float) and abs(value) < _LARGE and value.is_integer():
         return str(int(value))
+    import json
+
     if isinstance(value, bool | int | float):
         return json.dumps(value)
     return json.dumps(

@@ -25,7 +25,9 @@ try:
 except SystemExit as end:
     status = end.code
 heavy = {"orjson", "urllib3", "kubernetes", "tomllib", "logging", "asyncio", "dataclasses"}
-heavy |= {"inspect", "typing"}
+heavy |= {"inspect", "typing", "shutil"}
+if sys.argv[1:] in (["--help"], ["version"]):
+    heavy |= {"shmcache._hot", "shmcache._core"}
 print(status, sorted(heavy & set(sys.modules)))
 """
 WITH_MODULES = [name for name in COMMANDS if name != "help"]

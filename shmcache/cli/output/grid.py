@@ -18,9 +18,8 @@ def one_line(value: Any) -> str:
         return ""
     if value is True or value is False:
         return str(value).lower()
-    shown = str(value)
-    first, cut, _ = shown.partition("\n")
-    return first + "..." if cut else shown
+    shown = value if isinstance(value, str) else str(value)
+    return shown if "\n" not in shown else shown.partition("\n")[0] + "..."
 
 
 class Grid:

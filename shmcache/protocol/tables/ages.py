@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def timestamp(stamp: Any) -> float | None:
 
 def now() -> float:
     """Seconds since the epoch."""
-    return dt.datetime.now(dt.UTC).timestamp()
+    return time.time()
 
 
 def since(stamp: Any) -> str:

@@ -40,11 +40,10 @@ def pod(obj: Object) -> tuple[str, str, int, str]:
         sidecars = {one["name"] for one in inits if one.get("restartPolicy") == "Always"}
         total += len(sidecars)
         waits = _initialize(found, status.get("initContainerStatuses") or (), sidecars, len(inits))
-    conditions = status.get("conditions") or ()
-    if status.get("phase") not in _SCHEDULED and _gated(conditions):
+    if status.get("phase") not in _SCHEDULED and _gated(status):
         found.reason = "SchedulingGated"
-    if not waits or _holds(conditions, "Initialized"):
-        _run(found, status.get("containerStatuses") or (), conditions)
+    if not waits or _holds(status, "Initialized"):
+        _run(found, status)
     if obj["metadata"].get("deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             found.reason = "Unknown"
@@ -92,11 +91,11 @@ def _end_of(ended: Object) -> str:
     return f"ExitCode:{ended.get('exitCode') or 0}"
 
 
-def _run(found: _Found, statuses: Any, conditions: Any) -> None:
+def _run(found: _Found, status: Object) -> None:
     """The containers, last to first, so that the first one decides."""
     found.restarts, found.last = found.sidecar_restarts, found.sidecar_last
     running, failure = False, ""
-    for one in reversed(statuses):
+    for one in reversed(status.get("containerStatuses") or ()):
         found.restarts += one.get("restartCount") or 0
         found.last = _restarted(one, found.last)
         state = one.get("state") or {}
@@ -112,18 +111,19 @@ def _run(found: _Found, statuses: Any, conditions: Any) -> None:
             found.ready += 1
     if found.reason != "Completed":
         return
-    if running and _holds(conditions, "Ready"):
+    if running and _holds(status, "Ready"):
         found.reason = "Running"
     else:
         found.reason = failure or ("NotReady" if running else found.reason)
 
 
-def _holds(conditions: Any, kind: str) -> bool:
+def _holds(status: Object, kind: str) -> bool:
+    conditions = status.get("conditions") or ()
     return any(one.get("type") == kind and one.get("status") == "True" for one in conditions)
 
 
-def _gated(conditions: Any) -> bool:
+def _gated(status: Object) -> bool:
     return any(
         one.get("type") == "PodScheduled" and one.get("reason") == "SchedulingGated"
-        for one in conditions
+        for one in status.get("conditions") or ()
     )

@@ -42,10 +42,6 @@ from shmcache.handlers.tombstone import Tombstone
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shmcache._hot import Delta, ListView, View, default
-    from shmcache.reader.cache import Cache, attach
-    from shmcache.reader.cursor import Cursor
-    from shmcache.reader.resources import CachedResource
-    from shmcache.reader.snapshot import Snapshot
     from shmcache.controllers.declaring import Controller, controller
     from shmcache.controllers.outcomes import Requeue, TerminalError
     from shmcache.controllers.running import run_controllers
@@ -56,7 +52,11 @@ if TYPE_CHECKING:
     from shmcache.lease.leader import Leader, leader
     from shmcache.lease.settings import Candidacy, LeaseSettings
     from shmcache.models import decoding as interop
+    from shmcache.reader.cache import Cache, attach
+    from shmcache.reader.cursor import Cursor
+    from shmcache.reader.resources import CachedResource
     from shmcache.reader.selectors import FieldSelector, LabelSelector
+    from shmcache.reader.snapshot import Snapshot
     from shmcache.settings import Resource
     from shmcache.writer.staging import Staged
     from shmcache.writer.writer import Writer

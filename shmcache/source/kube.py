@@ -148,7 +148,8 @@ class KubeSource:
             gzip=self._compress,
         ) as body:
             kind, version = self._of_items()
-            yield KubePage(self._counted(body), kind, version, self._path(), self._own)
+            path, asked = self._path(), options.continue_token
+            yield KubePage(self._counted(body), kind, version, path, self._own, asked=asked)
 
     @contextmanager
     def watch(self, options: ListOptions, *, silence: float) -> Iterator[Iterator[list[Item]]]:
@@ -283,7 +284,11 @@ class KubeSource:
 
 
 class KubePage:
-    """A base.ListStream: to be iterated once, to its end; then `meta` is known."""
+    """A base.ListStream: to be iterated once, to its end; then `meta` is known.
+
+    A page that leads to itself, as of a proxy that drops the query, is garbage: a reader of
+    its tokens would send requests for ever.
+    """
 
     def __init__(
         self,
@@ -292,7 +297,11 @@ class KubePage:
         version: str,
         path: str,
         own: Callable[[list[Item]], list[Item]],
+        *,
+        asked: str = "",
     ) -> None:
+        """`asked`: the token of the request for this page."""
+        self._asked = asked
         self._body = body
         self._own = own
         self._scanner = ItemScanner(kind=kind, api_version=version)
@@ -313,7 +322,10 @@ class KubePage:
             rest = self._scanner.finish()
         except ValueError as error:
             raise ended_early(f"GET {self._path}") from error
-        return _meta_of(decoded(rest))
+        found = _meta_of(decoded(rest))
+        if found.continue_token and found.continue_token == self._asked:
+            raise ValueError("its page leads to itself")
+        return found
 
     @property
     def meta(self) -> ListMeta:

@@ -124,11 +124,16 @@ class Killing:
                 if self._is_sound(outcome.killer) and self._fails_again(mutant, [outcome.killer]):
                     return outcome
                 tests = [test for test in tests if test != outcome.killer]
-            elif self._passes(tests) and self._fails_again(mutant, tests):
-                return outcome  # the module cannot be imported, or hangs
-            else:
+                continue
+            begun = time.monotonic()
+            if not self._passes(tests):
                 print(f"     {len(tests)} tests are late or fail without a mutant", flush=True)
                 tests = tests[: len(tests) // 2]
+                continue
+            # The module cannot be imported, or hangs; or the machine was busy.
+            if self._fails_again(mutant, tests, PATIENCE * (time.monotonic() - begun)):
+                return outcome
+            break
         return Outcome(passed=True, killer="")
 
     @contextlib.contextmanager
@@ -155,10 +160,10 @@ class Killing:
         """Whether all of them do, in time."""
         return run_tests(tests, self._limit(tests)).passed
 
-    def _fails_again(self, mutant: Mutant, tests: list[str]) -> bool:
+    def _fails_again(self, mutant: Mutant, tests: list[str], seconds: float = 0.0) -> bool:
         """Whether tests that failed with the mutant, or were late, did not so by chance."""
         with self._mutated(mutant):
-            return not self._passes(tests)
+            return not run_tests(tests, max(seconds, self._limit(tests))).passed
 
     def _limit(self, tests: list[str]) -> float:
         usual = sum(self._map.seconds.get(test, 1.0) for test in tests)

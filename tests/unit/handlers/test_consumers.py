@@ -736,3 +736,16 @@ def _killed(name: str, directory: Path, steps: int) -> tuple[list[Any], bool]:
     assert survived or os.WIFSIGNALED(status)
     lines = (directory / "log").read_text().splitlines()
     return [json.loads(line) for line in lines], survived
+
+
+def test_a_consumer_remembers_nothing_of_acknowledged_events(
+    writer: shmcache.Writer, opened: Callable[..., Consumer]
+) -> None:
+    """Not of deleted objects either, of which there are ever more."""
+    with opened() as consumer:
+        for number in range(3):
+            writer.apply("pods", [pod(f"a-{number}", 2 * number + 1)])
+            assert 1 == len(drained(consumer))
+            writer.delete("pods", f"prod/a-{number}", str(2 * number + 2))
+            assert 1 == len(drained(consumer))
+            assert {} == consumer._after == dict(consumer._file.known)

@@ -148,6 +148,7 @@ def test_a_picture_shows_resources_workers_and_the_writer() -> None:
         at = viewed.next("picture")
         (pods,) = [one for one in at["resources"] if one["name"] == "pods"]
         assert (pods["objects"], pods["kind"], pods["path"]) == (9, "Pod", "/api/v1/pods")
+        assert pods["bytes"] > 0
         assert at["writer"]["alive"] is True
         assert at["memory"]["bytes"] > 0
         assert "partial" not in at

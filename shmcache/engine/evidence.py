@@ -98,7 +98,10 @@ class Evidence:
                 return None
 
     def shown_since(self, version: str, wanted: str) -> WatchedSpan | None:
-        """A watch from `version` on, until it has passed `wanted`; None: no bookmark."""
+        """A watch from `version` on, until it has passed `wanted`; None: no bookmark.
+
+        It ends in time, whatever a server sends that goes on for longer than it was asked to.
+        """
         options = self._selected(
             watch=True,
             resource_version=version,
@@ -107,7 +110,10 @@ class Evidence:
         )
         last: str | None = None
         with self.source.watch(options, silence=WATCH_SILENCE) as stream:
+            end = time.monotonic() + WATCH_SECONDS + WATCH_SILENCE
             for items in stream:
+                if time.monotonic() > end:
+                    return None
                 for item in items:
                     if item.version is None or not versions.is_version(item.version):
                         return None  # an error of the watch, such as 410

@@ -15,7 +15,7 @@ import pytest
 from confirmed_reads import DEADLINE, Running, eventually, pod, running, way
 
 import shmcache
-from shmcache.engine import confirming, repairing
+from shmcache.engine import confirming, evidence, repairing
 from shmcache.engine.engine import Engine
 from shmcache.engine.evidence import Evidence
 from shmcache.engine.open_source import KubeOpener
@@ -68,6 +68,32 @@ def states(run: Running) -> dict[str, str]:
 def of_server(run: Running) -> dict[str, str]:
     found = [obj["metadata"] for obj in run.server.list("pods")]
     return {f"{one['namespace']}/{one['name']}": one["resourceVersion"] for one in found}
+
+
+class Endless:
+    """A source whose watch goes on for an hour, and never says how far it is."""
+
+    @contextmanager
+    def watch(self, *_: object, **__: object) -> Iterator[Iterator[list[Item]]]:
+        yield self._bytes()
+
+    @staticmethod
+    def _bytes() -> Iterator[list[Item]]:
+        for _ in range(3_600_000):
+            time.sleep(0.001)
+            yield []
+
+
+def test_a_watch_that_does_not_end_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CONFIRM7: bytes come all the time, so that it is never silent."""
+    monkeypatch.setattr(evidence, "WATCH_SECONDS", 0)
+    monkeypatch.setattr(evidence, "WATCH_SILENCE", 0.1)
+    found: list[object] = []
+    asked = Evidence(Plan(name="pods"), Endless())  # type: ignore[arg-type]
+    thread = threading.Thread(target=lambda: found.append(asked.shown_since("5", "9")), daemon=True)
+    thread.start()
+    thread.join(DEADLINE)
+    assert found == [None]
 
 
 # ---- contradictions ------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ COMMANDS = {
 EXIT_CODES = """\
 Exit statuses of every command:
 
-    0    success; run and serve: ended in order after a signal
+    0    success; run and serve: ended normally after a signal
     1    an object or resource was not found, `inspect` found a fault, or `verify` a
          difference
     2    invalid command line

@@ -1,4 +1,4 @@
-"""`shmcache relay`: `run` and `serve` under one supervisor, for caches of other machines."""
+"""`shmcache relay`: `run` and `serve` under one supervisor, for caches on other machines."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from shmcache.cli.commands import run as reflector
 from shmcache.cli.commands import serve as server
 from shmcache.cli.output.finding import USAGE, WRONG
 
-HELP = "Keeps a cache and serves it: caches of other machines follow it instead of the API server."
+HELP = "Keeps a cache and serves it: caches on other machines follow it instead of the API server."
 EPILOG = """\
-A reflector and its servers are children of one process, which starts them again when they end. They
+A reflector and its servers are children of one process, which starts them again when they end; they
 share a cache on this machine. Clients follow with `shmcache run --server`, which takes several
-relays; relays pass on the resourceVersions of the API server, so that a client goes on at another
-one without a list. --review asks the last of the servers. docs/relays.md describes a deployment.
+relays. Relays pass on the resourceVersions of the API server, so a client can switch relays without
+a new list. --review asks the last --server. docs/relays.md describes a deployment.
 
   shmcache relay pods --server kube --listen :8443 --tls-cert tls.crt --tls-key tls.key --review
   shmcache run pods --server https://relay-a:8443 --server https://relay-b:8443 --server kube
 
-Exit status: 0 ended in order, 2 command line, 70 internal error, 75 try again later,
+Exit status: 0 ended normally, 2 command line, 70 internal error, 75 try again later,
 77 permission denied, 78 configuration.
 """
 _APART = frozenset({"listen", "max_age"})
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     server.add_processes(parser)
     reflector.add_selection(parser)
-    reflector.add_server(parser)
+    reflector.add_server(parser, of_relay=True)
     server.add_access(parser)
     server.add_limits(parser, "5m")
 

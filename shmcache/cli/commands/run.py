@@ -66,7 +66,7 @@ _RESOURCE = {
 """Flags, and the keys of a configuration file that they set."""
 
 EPILOG = """\
-Flags replace environment variables (SHMCACHE_NAME, SHMCACHE_ARENA_MAX, ...), which replace the
+Flags override environment variables (SHMCACHE_NAME, SHMCACHE_ARENA_MAX, ...), which override the
 configuration file; docs/configuration.md describes every key. -l, --field-selector, --shard,
 --transform, --metadata-only and --max-bytes apply to the resources on the command line.
 
@@ -75,7 +75,7 @@ configuration file; docs/configuration.md describes every key. -l, --field-selec
   shmcache run -c cache.toml --validate
   shmcache run --etcd https://a:2379,https://b:2379 'widgets=/registry/example.com/widgets/'
 
-Exit status: 0 ended in order, 2 command line, 69 no server, 70 internal error, 75 try again later,
+Exit status: 0 ended normally, 2 command line, 69 no server, 70 internal error, 75 try again later,
 77 permission denied, 78 configuration.
 """
 
@@ -158,15 +158,16 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_server(parser: argparse.ArgumentParser) -> None:
-    """The options that choose servers."""
+def add_server(parser: argparse.ArgumentParser, *, of_relay: bool = False) -> None:
+    """The options that choose servers; a relay has one cluster."""
+    several = "" if of_relay else "; may be repeated: a process and a cache for each"
     group = parser.add_argument_group("API server")
     group.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig file, as for kubectl")
     group.add_argument(
         "--context",
         metavar="NAME",
         action="append",
-        help="context of the kubeconfig; `run` takes several: a process and a cache for each",
+        help=f"context of the kubeconfig{several}",
     )
     group.add_argument(
         "-s",
@@ -176,7 +177,7 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         help="API server or relay; `kube`: that of the kubeconfig (the default); `dns+URL`: all "
         "addresses of its host; may be repeated, in the order of preference",
     )
-    group.add_argument("--server-ca", metavar="FILE", help="certificate authorities of servers")
+    group.add_argument("--server-ca", metavar="FILE", help="CA bundle for --server")
     group.add_argument("--server-cert", metavar="FILE", help="client certificate for servers")
     group.add_argument("--server-key", metavar="FILE", help="key of the client certificate")
     group.add_argument("--server-token-file", metavar="FILE", help="file with a token for servers")
@@ -184,7 +185,8 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--requests-per-second", metavar="N", help="limit on new lists and watches (default: 20)"
     )
-    group.add_argument("--replay", metavar="FILE", help="read a recording instead of a server")
+    if not of_relay:
+        group.add_argument("--replay", metavar="FILE", help="read a recording instead of a server")
     group.add_argument(
         "--record", metavar="FILE", help="record every answer of the server in a new file"
     )
@@ -194,8 +196,8 @@ def _add_lease(group: Any) -> None:
     group.add_argument(
         "--lease",
         metavar="NAME",
-        help="Lease of the relays of several machines: its holder watches the servers, the others "
-        "follow the holder; NAMESPACE/NAME for one in another namespace",
+        help="Lease of the relays of several machines: its holders watch the servers, the others "
+        "follow them; NAMESPACE/NAME for one in another namespace",
     )
     group.add_argument(
         "--lease-holders", metavar="N", help="number of relays that watch at a time (default: 1)"
@@ -208,7 +210,7 @@ def _add_lease(group: Any) -> None:
     group.add_argument(
         "--advertise",
         metavar="URL",
-        help="URL at which other machines follow this relay while it holds the Lease",
+        help="URL at which other machines follow this cache while it holds the Lease",
     )
 
 

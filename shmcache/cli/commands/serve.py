@@ -13,11 +13,11 @@ ADDRESS = "127.0.0.1:8001"
 HELP = "Answers gets, lists and watches of the Kubernetes API from the cache, over HTTP."
 EPILOG = """\
 Without --tokens or --review, only users of this host who may read the cache's files are answered.
-Requests for anything that is not cached receive 404 or 403 with the resources that are; requests
-to a cache that is too old receive 503. The header Age of an answer is the age of the data;
-X-Shmcache-Form names what objects lack (managedFields, unless the reflector keeps them).
+Requests for anything that is not cached receive 404 or 403, and the text names the resources that
+are; requests to a cache that is too old receive 503. The header Age of an answer is the age of the
+data; X-Shmcache-Form names what objects lack (managedFields, unless the reflector keeps them).
 
-Exit status: 0 ended in order, 2 command line, 70 internal error, 75 try again later,
+Exit status: 0 ended normally, 2 command line, 70 internal error, 75 try again later,
 77 permission denied, 78 configuration.
 """
 
@@ -109,7 +109,8 @@ def add_access(parser: argparse.ArgumentParser) -> Any:
     group.add_argument(
         "--tokens",
         metavar="FILE",
-        help='tokens that may read, as lines of token,user,uid,"group1,group2"',
+        help="tokens whose users may read everything in the cache, as lines of "
+        'token,user,uid,"group1,group2"',
     )
     group.add_argument(
         "--review", action="store_true", help="let the API server check each token and its rights"
@@ -126,7 +127,7 @@ def add_access(parser: argparse.ArgumentParser) -> Any:
         action="append",
         default=[],
         metavar="NAME",
-        help="accept requests for this host name without a token; may be repeated",
+        help="accept requests without a token for this name in the Host header; may be repeated",
     )
     group.add_argument(
         "--open-to-all",
@@ -144,7 +145,7 @@ def add_limits(parser: argparse.ArgumentParser, max_age: str) -> None:
         type=value("seconds"),
         default=value("seconds")(max_age),
         metavar="DURATION",
-        help=f"answer 503 if the data is older, 0: never (default: {max_age})",
+        help=f"answer 503 if the data is older than this; 0 never does (default: {max_age})",
     )
     group.add_argument(
         "--fresh-timeout",
@@ -157,8 +158,9 @@ def add_limits(parser: argparse.ArgumentParser, max_age: str) -> None:
         "--consistency",
         choices=["strict", "bounded", "cached"],
         default="cached",
-        help="answer to a request without a resourceVersion: the current state or 503; the current "
-        "state, or after --fresh-timeout the cached one; the cached state (default: cached)",
+        help="answer to a request without a resourceVersion: strict: the current state, or 503; "
+        "bounded: the current state, or after --fresh-timeout the cached one; cached: the cached "
+        "state (default: cached)",
     )
     group.add_argument(
         "--max-connections",

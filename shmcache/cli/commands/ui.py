@@ -15,7 +15,7 @@ Open the printed address in a browser. The server is the one of `shmcache serve`
 access rules, so it also answers the Kubernetes API; `shmcache serve --ui` adds the page to a server
 that runs anyway. Data of any age are shown, with their age.
 
-Exit status: 0 ended in order, 2 command line, 70 internal error, 75 try again later,
+Exit status: 0 ended normally, 2 command line, 70 internal error, 75 try again later,
 77 permission denied, 78 configuration.
 """
 

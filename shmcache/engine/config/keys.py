@@ -50,7 +50,7 @@ CACHE = (
     Key("server_token_file", kinds.text, "string", "none", "file with the token for those servers; "
         "it is read at each request"),
     Key("lease", kinds.text, "string", "none", "Lease of the relays of several machines, as NAME "
-        "or NAMESPACE/NAME: its holder watches the servers, the others follow the holder"),
+        "or NAMESPACE/NAME: its holders watch the servers, the others follow them"),
     Key("lease_holders", kinds.count, "number", "1", "so many hold a Lease each: NAME, NAME-2, and "
         "so on"),
     Key("lease_duration", kinds.seconds, "duration", "15s", "another machine takes a Lease that "

@@ -1,4 +1,4 @@
-"""Columns of the core group, but for pods (printpods.py)."""
+"""Columns of the core group, but for pods (printing.py)."""
 
 from __future__ import annotations
 

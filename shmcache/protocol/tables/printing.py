@@ -1,8 +1,9 @@
 """Tables: the columns and cells that `kubectl get` shows, as servers work them out.
 
-Built-in resources have the columns of a server of 1.36, one module for a few groups each, and pods
-their own (printpods.py); custom ones have those of their definition (printcustom.py). Of built-in
-resources only the column Name has its description. Objects are dicts or Views.
+Built-in resources have the columns of a server of 1.36, one module for a few groups each; pods
+have theirs here, and their state by printpods.py; custom ones have those of their definition
+(printcustom.py). Of built-in resources only the column Name has its description. Objects are dicts
+or Views.
 
 A new built-in resource takes a line in builtins.py, and its columns in the module of its group.
 """

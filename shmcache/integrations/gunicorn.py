@@ -36,6 +36,7 @@ import time
 
 import shmcache
 from shmcache.integrations import attached
+from shmcache.reader import cache as _cache  # noqa: F401 - workers share what the master imports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

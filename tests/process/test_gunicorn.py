@@ -6,6 +6,8 @@ from __future__ import annotations
 import bisect
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -154,6 +156,15 @@ def test_no_request_fails_and_no_answer_goes_back_whichever_process_is_killed(
         gunicorn.masters[1].send_signal(signal.SIGTERM)
         eventually(gunicorn.all_gone, "a process outlived both masters")
     assert [] == left_behind(name)
+
+
+def test_the_master_imports_what_its_workers_read_with() -> None:
+    code = (
+        "import sys, shmcache.integrations.gunicorn; print('shmcache.reader.cache' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "True\n"
 
 
 def test_a_stopped_reflector_leads_to_refusals_and_is_replaced(

@@ -39,8 +39,12 @@ def test_a_recorder_that_does_not_end_is_killed_with_a_warning_recchild2(
     child.start()
     eventually(begun.exists, "the process does not begin")
     assert child.pid
-    with caplog.at_level(logging.WARNING):
-        child.stop(0.2 if killed else PATIENCE)
+    try:
+        with caplog.at_level(logging.WARNING):
+            child.stop(0.2 if killed else PATIENCE)
+    except BaseException:
+        child._signal("kill")
+        raise
     words = [record.getMessage() for record in caplog.records]
     assert words == killed * ["the recorder has not ended within 0.2 s: it is killed"]
     assert 0 == child.pid

@@ -480,3 +480,15 @@ def test_a_board_has_as_many_rows_as_processes_may_be(
         boards[3].take_row(1)
     for board in boards:
         board.close()
+
+
+@pytest.mark.parametrize(("name", "fits"), [("c" * 100, True), ("c" * 101, False), ("C", False)])
+def test_a_controllers_name_has_at_most_a_hundred_characters(name: str, fits: bool) -> None:
+    def declare() -> str:
+        return shmcache.controller("pods", name=name)(print).name
+
+    if fits:
+        assert name == declare()
+    else:
+        with pytest.raises(ValueError, match="a controller's name must have"):
+            declare()

@@ -5,7 +5,8 @@ came early) and bytes that its client has not taken. Idle connections hold nothi
 
     HOLD1  `total` is what all connections hold, and stays within `most`: where more would be held,
            the connections that have held longest end. How long counts from the first byte, so a
-           client that takes or sends a little now and then buys no time.
+           client that takes or sends a little now and then buys no time. They end one after the
+           other, never one within another's end: thousands that hold little make room for one.
     HOLD2  above half of that, nothing more is made for clients: pieces of lists and of watches wait
            in line, and connections that have held for PRESSED_SECONDS make room for them.
     HOLD3  bytes that several connections wait to send are one object, and are counted once.
@@ -50,6 +51,7 @@ class Holding:
         """Connections that wait for room, in their order, and how each goes on."""
         self._looking = False
         self._resuming = False
+        self._ending = False
 
     # ---- counting --------------------------------------------------------------------------------
 
@@ -88,8 +90,13 @@ class Holding:
             self._since.setdefault(wire, self._loop.now)
         else:
             self._since.pop(wire, None)
-        while self.total > self.most and self._since:
-            self._end(next(iter(self._since)))
+        if self.total > self.most and not self._ending:
+            self._ending = True
+            try:
+                while self.total > self.most and self._since:
+                    self._end(next(iter(self._since)))
+            finally:
+                self._ending = False
         if self._waiting and not self.tight and not self._resuming:
             self._resuming = True
             self._loop.call_soon(self._resume)

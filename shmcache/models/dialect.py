@@ -12,7 +12,7 @@ import sys
 from shmcache import _hot
 from shmcache.errors import ShmCacheError
 from shmcache.models import naming
-from shmcache.models.tables import LIBRARIES, ModelTable, model_name, release_of
+from shmcache.models.tables import ModelTable, model_name, release_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Dialect:
         self.library = library
         self.release = release
         self.name = f"{library} {release}"
-        self.table = ModelTable(LIBRARIES[library][0], release)
+        self.table = ModelTable(library, release)
         self._classes: dict[str, _hot.ModelClass] = {}
         self._kinds: dict[str, _hot.ModelKind] = {}
         self._tops: dict[tuple[Any, Any], _hot.ModelClass] = {}

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 
 LIBRARIES = {
-    "kubernetes": ("kubernetes", ("35", "36", "37")),
-    "kubernetes.aio": ("kubernetes", ("37",)),
-    "kubernetes_asyncio": ("kubernetes", ("35", "36")),
-    "lightkube": ("lightkube", ("1.37",)),
+    "kubernetes": {"35": "kubernetes-35", "36": "kubernetes-36", "37": "kubernetes-37"},
+    "kubernetes.aio": {"37": "kubernetes-37"},
+    "kubernetes_asyncio": {"35": "kubernetes_asyncio-35", "36": "kubernetes-36"},
+    "lightkube": {"1.37": "lightkube-1.37"},
 }
-"""For each library: the name of its tables, and the releases that have one. The models of
-kubernetes.aio are those of kubernetes, and so are those of kubernetes_asyncio of the same number;
-a test compares them."""
+"""For each library: its releases that have a table, and the table's file. The models of
+kubernetes.aio are those of kubernetes, and so are those of kubernetes_asyncio 36; its 35 has
+pod_cidrs where kubernetes has pod_cid_rs. A test compares them."""
 
 BUILTIN_GROUPS = {
     "": "core",
@@ -53,8 +53,9 @@ _PACKAGES = {"kubernetes.aio": "kubernetes", "lightkube": "lightkube-models"}
 class ModelTable:
     """The classes of one release of a library: their attributes, as lines of text."""
 
-    def __init__(self, name: str, release: str) -> None:
-        path = os.path.join(os.path.dirname(__file__), f"{name}-{release}.txt")
+    def __init__(self, library: str, release: str) -> None:
+        name = LIBRARIES[library][release]
+        path = os.path.join(os.path.dirname(__file__), f"{name}.txt")
         with open(path, encoding="utf-8") as file:
             head = file.readline()
             self.lines = {line.partition(" ")[0]: line for line in file}
@@ -83,7 +84,7 @@ def release_of(library: str, version: str | None) -> str:
     A newer version has the newest table, an older one the oldest: libraries add attributes, and
     hardly ever take one away.
     """
-    releases = LIBRARIES[library][1]
+    releases = list(LIBRARIES[library])
     version = version or _installed(library)
     if version is None:
         return releases[-1]

@@ -87,13 +87,12 @@ def run(
 def check_table(dialect: Dialect) -> None:
     """The table in the package is what the installed library gives."""
     made = generate.generate(dialect.library).splitlines()[1:]
-    name, releases = LIBRARIES[dialect.library]
-    assert dialect.release in releases
-    stored = ModelTable(name, dialect.release)
+    assert dialect.release in LIBRARIES[dialect.library]
+    stored = ModelTable(dialect.library, dialect.release)
     assert [line.rstrip() for line in stored.lines.values()] == made, (
         f"the table of {dialect.name} differs: "
         f"python -m shmcache.models.generate {dialect.library} > "
-        f"shmcache/models/{name}-{dialect.release}.txt"
+        f"shmcache/models/{LIBRARIES[dialect.library][dialect.release]}.txt"
     )
 
 

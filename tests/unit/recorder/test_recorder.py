@@ -153,6 +153,7 @@ def test_a_long_torn_packet_leaves_nothing_behind_reel3_record5(
     recorder = scene.recorder(**KEEP)
     scene.run(recorder, 5)
     recorder._flush(scene.now)
+    acknowledged = recorder.standing.recorded_ns
     reel = recorder._reel
     assert reel is not None
     noise = scene.rng.randbytes(200_000)
@@ -163,11 +164,13 @@ def test_a_long_torn_packet_leaves_nothing_behind_reel3_record5(
 
     following = scene.recorder(**KEEP)
     scene.run(following, 3)
+    last = scene.now_ns
     scene.now += 0.5
     following.close()
     assert _faults(scene) == []
     assert [each.number for each in FlightRecord(scene.directory).reels] == [1]
-    check(scene, scene.now_ns - 1)
+    check(scene, acknowledged)
+    assert at(FlightRecord(scene.directory), last) == scene.states[last]
 
 
 def test_changes_that_the_ring_lost_are_a_stated_gap_record3(

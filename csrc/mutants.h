@@ -12,6 +12,7 @@
  *   NO_WRITER_FENCE  full fence between a publication and scanning SEATS
  *   NO_STAMP_CHECK   second check of a slot's stamp
  *   NO_ROOT_CHECK    latest < g + 7 after a root slot was copied
+ *   NO_ROOT_FIRST    a root is written before latest names it
  *   NO_RETIRE_WAIT   retired blocks wait for the pins that may lead to them
  *   NO_EXACT_WAIT    for all pins below the retire generation, including the one just before it
  *   NO_BIRTH_WAIT    as long as one of these pins is not older than the block
@@ -136,6 +137,12 @@
 #else
 #define SHMC_KEEP_NO_ROOT_CHECK 1
 #endif
+#ifdef SHMC_MUTANT_NO_ROOT_FIRST
+#define SHMC_KEEP_NO_ROOT_FIRST 0
+#else
+#define SHMC_KEEP_NO_ROOT_FIRST 1
+#endif
+
 #ifdef SHMC_MUTANT_NO_RETIRE_WAIT
 #define SHMC_KEEP_NO_RETIRE_WAIT 0
 #else

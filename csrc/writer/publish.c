@@ -208,6 +208,8 @@ static void root_publish(struct shmc_writer *writer, uint64_t head, uint64_t tai
     const uint64_t generation = writer->generation + 1;
     struct shmc_root *root = &writer->super->roots[generation & (SHMC_ROOTS - 1)];
 
+    if (SHMC_CHECKED(NO_ROOT_FIRST, false)) /* ORDER5, broken in a test build */
+        shmc_store_release(&writer->super->latest, generation);
     for (uint32_t i = 0; i < writer->resource_count; i++) {
         if (has_news(&writer->resources[i]))
             shmc_store_racy(&writer->super->activity[i & (SHMC_ACTIVITY - 1)], generation);

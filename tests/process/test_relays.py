@@ -101,7 +101,7 @@ def test_a_relay_is_one_process_group_that_fills_and_serves_a_cache(
         (["--listen", "0.0.0.0:0", "--server", "http://127.0.0.1:1"], 78, "other machines"),
         (["--listen", "nowhere", "--server", "http://127.0.0.1:1"], 2, "--listen must be"),
         (["--server", "http://127.0.0.1:1", "--server", "http://127.0.0.1:1"], 78, "repeat"),
-        (["--replay", "run.jsonl"], 78, "does not exist"),
+        (["--replay", "run.jsonl"], 2, "unknown option --replay"),
     ],
 )
 def test_mistakes_are_named_before_anything_runs(

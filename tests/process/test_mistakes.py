@@ -31,7 +31,7 @@ OK, MISSING, USAGE, NO_CACHE, NO_SERVER, FAILED, LATER, DENIED, WRONG = (
 )  # fmt: skip
 RAW = re.compile(
     r"Traceback|Errno|Error\b(?! )|Exception|<class|<shmcache|object has no|NoneType|None\b"
-    r"|\bTrue\b|\bFalse\b|\{'|\bb'|0o\d|argument -|invalid \w+ value|\\x|\\n"
+    r"|\bTrue\b|\bFalse\b|\{'|\bb'|\b0o\d|argument -|invalid \w+ value|\\x|\\n"
 )
 """Python that a user should not see."""
 STILTED = re.compile(

@@ -64,6 +64,7 @@ QUESTIONS = {
     "serve": (5, 60),
     "serve_watch": (5, 90),
     "fills": (20, 90),
+    "tier": (15, 90),
     "outage": (40, 240),
     "thin": (10, 120),
     "ui": (15, 60),

@@ -486,7 +486,7 @@ enum shmc_status shmc_intern_create(struct shmc_intern *table, struct shmc_heap 
                                     uint64_t seed);
 void shmc_intern_destroy(struct shmc_intern *table, struct shmc_heap *heap);
 
-/* ---- limbo.c, reclaim.c: what waits for readers ------------------------------------------ */
+/* ---- limbo.c, reclaim.c: blocks that readers need ------------------------------------------ */
 
 #define SHMC_LIMBO_STEP 4096u   /* blocks that one call visits (RECLAIM7) */
 #define SHMC_LIMBO_GROUPS 65536u /* more generations than these share the last group */

@@ -37,7 +37,7 @@ def attached(
 
     The first call of each process, forked ones included, waits up to `wait` seconds until the first
     list of every resource is stored. Meanwhile it calls `turn` about once a second. After a second
-    it logs the reason for the wait. SegmentNotFound if there is no cache by then; a cache that is
+    it logs the reason for the wait. SegmentNotFound if no cache exists by then; a cache that is
     still incomplete is returned as it is (`pods.synced` is false).
     """
     name = name or os.environ.get("SHMCACHE_NAME", "")

@@ -49,7 +49,7 @@ def stated(headers: Mapping[str, str]) -> RelayStatement | None:
 def lines(*, lag: float | None, version: str = "") -> bytes:
     """The headers of an answer, each with its CRLF.
 
-    A version may be any text that a server sent; what is not a version is not repeated.
+    A server may send any text as its version; other texts than versions are left out.
     """
     found = b"" if lag is None else f"{LAG_HEADER}: {lag:.3f}\r\n".encode()
     return found + (f"{VERSION_HEADER}: {version}\r\n".encode() if is_version(version) else b"")

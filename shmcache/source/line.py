@@ -37,11 +37,13 @@ KEEPALIVE = (
 class Line:
     """At most one connection at a time; cut() ends it and forbids any other."""
 
-    __slots__ = ("_handle", "_lock", "is_cut")
+    __slots__ = ("_handle", "_late", "_lock", "is_cut")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._handle: socket.socket | None = None
+        self._late: threading.Event | None = None
+        """Of the time limit that is running (LINE1)."""
         self.is_cut = False
 
     def hold(self, sock: socket.socket) -> None:
@@ -77,8 +79,15 @@ class Line:
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[threading.Event]:
-        """Interrupts what is done on the connection if it lasts longer; whether it did (LINE1)."""
-        done, late = threading.Event(), threading.Event()
+        """Interrupts what is done on the connection if it lasts longer; whether it did (LINE1).
+
+        Within another one, that one's time counts: its thread watches both.
+        """
+        if self._late is not None:
+            yield self._late
+            return
+        done = threading.Event()
+        late = self._late = threading.Event()
 
         def watch() -> None:
             left = seconds
@@ -92,6 +101,7 @@ class Line:
         try:
             yield late
         finally:
+            self._late = None
             done.set()
             thread.join()
 

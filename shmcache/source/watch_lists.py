@@ -5,7 +5,8 @@ resources that start together, those that have not asked yet take the first refu
 
 WATCHLIST1  a refusal of a built-in group is that of the server itself, for all groups; another
     group may be another program's, behind the same URL, and speaks for itself alone.
-WATCHLIST2  nobody waits for an answer that is under way: who cannot know asks, as client-go does.
+WATCHLIST2  no resource waits for the answer to another one that is under way: it sends its own
+    request, as client-go does.
 WATCHLIST3  a refusal is forgotten after FORGET_SECONDS, as the server may have been upgraded.
 """
 

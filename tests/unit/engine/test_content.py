@@ -89,7 +89,7 @@ def test_a_feed_that_is_about_to_publish_is_not_overtaken_by_another_one(what: s
 
 
 def test_a_new_content_that_cannot_be_published_takes_its_version_back() -> None:
-    """For example where there is no room for it."""
+    """The shared memory may be full, for example."""
     writer = Publishing()
     standing = ResourceState(120.0, lambda _state, _reason: True, lambda: 0.0)
     standing.join(["a", "b"])

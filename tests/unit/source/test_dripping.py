@@ -14,6 +14,7 @@ from shmcache.engine.upstreams import Candidate, Upstreams
 from shmcache.source.access import ServerAccess
 from shmcache.source.base import FailureKind, SourceFailed
 from shmcache.source.client import MOST_WARNINGS, ApiConnection, Client
+from shmcache.source.line import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,6 +87,19 @@ def test_small_answers_are_read_within_a_time(
         client.cancel()
         client.close()
     assert [FailureKind.SILENT] == found
+
+
+def test_limits_within_each_other_share_a_thread_and_a_time() -> None:
+    """LINE1: a small answer is read by a request that has a limit of its own."""
+    line = Line()
+    with line.within(0.01) as outer:
+        threads = threading.active_count()
+        with line.within(60.0) as inner:
+            assert inner is outer
+            assert threading.active_count() == threads
+        assert outer.wait(60.0)
+    with line.within(60.0) as later:
+        assert later is not outer
 
 
 def test_looks_at_servers_go_on_where_one_of_them_drips(monkeypatch: pytest.MonkeyPatch) -> None:

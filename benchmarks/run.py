@@ -73,6 +73,7 @@ QUESTIONS = {
     "etcd": (25, 240),
     "web": (10, 120),
     "commands": (7, 180),
+    "demo": (8, 130),
     "takeover": (4, 180),
     "growth": (4, 120),
     "defence": (10, 60),  # and half a minute for its build, the first time

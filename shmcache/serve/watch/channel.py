@@ -94,7 +94,6 @@ class Channel:
         """Starts at the latest state. KeyError if the cache has no such resource (any more)."""
         self.reader: Reader
         self.reader, self.number = self._cache.locate(self.resource)
-        self.fills.drop()
         root = self.reader.root()
         record = root.record(self.number)
         self._stand(root, record)
@@ -116,6 +115,7 @@ class Channel:
         self._target: tuple[Root, Record] | None = None
 
     def _begin_history(self) -> None:
+        self.fills.drop()  # FILL4
         self._begun = {part: number_of(version) for part, version in self._versions.items()}
         self._floor = self.latest
         self._histories: dict[str, History] = {}

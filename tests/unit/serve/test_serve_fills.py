@@ -131,6 +131,25 @@ def test_they_go_on_with_the_changes_since_the_shared_state(
             assert [one.next()[1] for _ in range(40)] == [str(n) for n in range(1001, 1041)]
 
 
+@pytest.mark.parametrize("slots", [16, 65536])
+def test_no_newcomer_begins_before_a_gap(monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
+    """FILL4: neither where the ring says RELIST alone, nor where it has each change of the list."""
+    monkeypatch.setattr(module, "SECONDS", 60.0)
+    with (
+        serving({"pods": PODS[:50]}, version="1000", ring_slots=slots) as asked,
+        contextlib.ExitStack() as stack,
+    ):
+        [first] = newcomers(stack, asked, 1)
+        assert first.first()[1] == "1000"
+        listed = [pod(n, "default", 1100 + n) for n in range(40)]
+        asked.writer.replace("pods", listed, version="1200")
+        assert first.next()[0] in {"MODIFIED", "DELETED"}  # the server has seen the list
+
+        [late] = newcomers(stack, asked, 1)
+
+        assert late.first() == ([one["metadata"]["name"] for one in listed], "1200")
+
+
 @pytest.mark.parametrize("how", ["version", "header", "strict"])
 def test_a_newcomer_that_needs_a_later_state_gets_it(
     how: str, monkeypatch: pytest.MonkeyPatch

@@ -9,6 +9,9 @@ PAST1  A page is of exactly the generation that its token names: never of "about
 PAST2  What cannot be had exactly any more is refused (410). A kept root that was revoked, because
     its writer needed the memory, is such a case.
 PAST3  Kept are at most `MOST` roots, none longer than `SECONDS`.
+PAST4  A version names a state of one history. A kept root answers for a version only as long as no
+    list has replaced the content since: the server may have been restored, and has given the same
+    version to another state by now.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from shmcache.protocol.versions import number_of
 from shmcache.reader.undoing import undone, undone_to_version
 
 if TYPE_CHECKING:
-    from shmcache._hot import Root, View
+    from shmcache._hot import Record, Root, View
 
 MOST = 8
 SECONDS = 300.0
@@ -93,18 +96,20 @@ class PastStates:
     def of_version(self, latest: State, version: str) -> State | None:
         """The state of exactly this version; None if it is not known any more."""
         self.tidy()
+        breaks = latest.root.record(latest.number)["breaks"]
         for root, _ in reversed(self._kept.values()):
-            if root.valid and _version(root, latest.number) == version:
-                return state_of(root, latest.number, version)
+            if root.valid and root.instance == latest.root.instance:
+                record = _record(root, latest.number)
+                if record is not None and (record["version"], record["breaks"]) == (version, breaks):
+                    return state_of(root, latest.number, version)
         changed = undone_to_version(latest.root, latest.number, number_of(version))
         if changed is None:
             return None
         return State(latest.root, latest.number, version, None, changed)
 
 
-def _version(root: Root, number: int) -> str | None:
+def _record(root: Root, number: int) -> Record | None:
     try:
-        found: str | None = root.record(number)["version"]
+        return root.record(number)
     except (ShmCacheError, LookupError):
         return None
-    return found

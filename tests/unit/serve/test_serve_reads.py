@@ -280,6 +280,22 @@ def test_an_exact_version_inside_of_a_gap_is_refused() -> None:
         assert asked.names(f"{path}112") == ["p-0001", "p-0002", "p-0009"]
 
 
+def test_a_kept_state_is_not_shown_for_the_same_version_of_a_restored_server() -> None:
+    """PAST4."""
+    with serving({"pods": [pod(number) for number in range(6)]}) as asked:
+        asked.apply(pod(1, version=105), "105")
+        first = asked.get(f"{PODS}?limit=1").json  # keeps the state
+        asked.writer.replace("pods", [pod(7, version=50)], version="90")  # a backup of before
+        asked.apply(pod(7, version=105), "105")
+        asked.apply(pod(7, version=110), "110")
+
+        found = asked.get(f"{PODS}?resourceVersionMatch=Exact&resourceVersion=105").json["items"]
+
+        assert named(found) == [("p-0007", "105")]
+        [rest] = pages(asked, f"{PODS}?limit=9", first["metadata"]["continue"])
+        assert len(rest["items"]) == 5  # the list that began before goes on with its own state
+
+
 def test_a_version_that_does_not_come_is_504() -> None:
     with serving(many(), QUICK) as asked:
         for path in (f"{PODS}?resourceVersion=200", f"{PODS}/p-0001?resourceVersion=200"):

@@ -68,8 +68,10 @@ class Tokens:
             if stamp == self._stamp:
                 return
             with open(self._path, encoding="utf-8", newline="") as file:
-                users = dict(_user_of(row, self._path) for row in csv.reader(file) if row)
-        except (OSError, ValueError) as error:
+                users = dict(
+                    _user_of(row, self._path) for row in csv.reader(file, strict=True) if row
+                )
+        except (OSError, ValueError, csv.Error) as error:
             raise SourceError(f"--tokens {self._path}: {reason_of(error)}") from error
         self._users, self._stamp = users, stamp
 

@@ -1,6 +1,7 @@
 """Uncached objects are never left out silently (G33); unauthorized clients learn nothing (G34)."""
 
 import contextlib
+import csv
 import http.client
 import http.server
 import json
@@ -227,11 +228,18 @@ def test_tokens_are_reread_and_kept_if_the_file_is_broken(tmp_path: Path) -> Non
     found = tokens.find("two")
     assert found is not None
     assert (found.name, found.uid, found.groups) == ("bob", "7", ("system:authenticated",))
-    file.write_text("broken\n")
-    tokens._looked = -1e9
-    assert tokens.find("two") is not None
-    with pytest.raises(SourceError, match="token,user"):
-        Tokens(str(file))
+    odd = {
+        "broken\n": "token,user",
+        'three,"ann\ntwo,bob\n': "unexpected end",
+        'three,"ann"x\n': "expected after",
+        f"three,{'x' * (csv.field_size_limit() + 1)}\n": "field larger",
+    }
+    for text, why in odd.items():
+        file.write_text(text)
+        tokens._looked = -1e9
+        assert tokens.find("two") is not None
+        with pytest.raises(SourceError, match=why):
+            Tokens(str(file))
 
 
 class Reviewer:

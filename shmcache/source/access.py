@@ -101,6 +101,8 @@ def read_token(path: str) -> str:
             token = file.read().strip()
     except OSError as error:
         raise SourceError(f"token file {path}: {error.strerror}") from error
+    except ValueError:
+        raise SourceError(f"token file {path}: it is not text") from None  # whose cause has it
     if not token:
         raise SourceError(f"token file {path}: empty")
     return token

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 from shmcache.errors import SourceError
@@ -23,6 +23,7 @@ GROUP = "client.authentication.k8s.io/"
 PLUGIN_SECONDS = 60.0
 """A plugin without a terminal that is not done by then is ended."""
 _HEADER = re.compile("[!-~]+")
+_UNUSABLE = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,23 @@ def bearer(label: str, token: str) -> str:
     return f"Bearer {token}"
 
 
+def usable(label: str, text: str) -> str:
+    """A string of a kubeconfig. SourceError, which does not show it, if the system takes no such.
+
+    YAML can write both: a zero byte ends every string of the system, and half of a surrogate pair
+    has no bytes at all.
+    """
+    if _UNUSABLE.search(text):
+        raise SourceError(f"{label} has a character that no text of the system can have")
+    return text
+
+
 def texts(label: str, found: object) -> tuple[str, ...]:
     """A list of strings in a kubeconfig; empty without one. SourceError for anything else."""
     if found is None:
         return ()
     if isinstance(found, list) and all(isinstance(each, str) for each in found):
-        return tuple(found)
+        return tuple(usable(label, each) for each in found)
     raise SourceError(f"{label} must be a list of strings")
 
 
@@ -75,6 +87,7 @@ def run_plugin(
         raise SourceError(f"{label}: exec: apiVersion must be {GROUP}v1, not {version!r}")
     if not isinstance(command, str) or not command:
         raise SourceError(f"{label}: exec: command is missing")
+    usable(f"{label}: exec: command", command)
     if "/" in command:
         command = os.path.join(folder, command)
     interactive = _is_interactive(label, wanted)
@@ -82,14 +95,35 @@ def run_plugin(
     if wanted.get("provideClusterInfo"):
         spec["cluster"] = cluster
     info = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
-    added = {
-        str(each.get("name", "")): str(each.get("value", ""))
-        for each in tables(f"{label}: exec: env", wanted.get("env"))
-    }
-    environment = {**os.environ, **added, "KUBERNETES_EXEC_INFO": json.dumps(info)}
+    environment = {**os.environ, **_variables(f"{label}: exec: env", wanted.get("env"))}
+    environment["KUBERNETES_EXEC_INFO"] = _as_json(f"{label}: exec: the cluster", info)
     arguments = [command, *texts(f"{label}: exec: args", wanted.get("args"))]
     text = _output(label, arguments, environment, wanted, interactive=interactive)
     return _credentials(label, text, version)
+
+
+def _variables(label: str, found: object) -> dict[str, str]:
+    added = {}
+    for each in tables(label, found):
+        name = usable(label, str(each.get("name", "")))
+        if not name or "=" in name:
+            raise SourceError(f"{label}: {name!r} is not the name of a variable")
+        added[name] = usable(f"{label}: {name}", str(each.get("value", "")))
+    return added
+
+
+def _as_json(label: str, info: dict[str, Any]) -> str:
+    """For the plugin. YAML has dates, which JSON has as text; and what JSON has not."""
+
+    def text(value: object) -> str:
+        if isinstance(value, date):
+            return value.isoformat()
+        raise TypeError
+
+    try:
+        return json.dumps(info, default=text)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SourceError(f"{label} has a value that JSON cannot write") from error
 
 
 def _is_interactive(label: str, wanted: dict[str, Any]) -> bool:
@@ -117,7 +151,8 @@ def _output(
             stdout=subprocess.PIPE,
             stderr=None if interactive else subprocess.PIPE,
             timeout=None if interactive else PLUGIN_SECONDS,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             check=False,
         )
     except OSError as error:

@@ -9,7 +9,6 @@ are left to the `kubernetes` package (legacy.py), which nothing else needs.
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +23,7 @@ from shmcache.source.access import (
     environment_proxy,
     tls_context,
 )
-from shmcache.source.credentials import Credentials, bearer, run_plugin, tables, texts
+from shmcache.source.credentials import Credentials, bearer, run_plugin, tables, texts, usable
 
 DEFAULT_PATH = "~/.kube/config"
 SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
@@ -61,7 +60,7 @@ class Entry:
         """A string; "" without one. SourceError for anything else."""
         found = self.values.get(key)
         if found is None or isinstance(found, str):
-            return found or ""
+            return usable(f"{self.label}: {key}", found or "")
         raise SourceError(f"{self.label}: {key} must be a string")
 
     def flag(self, key: str) -> bool:
@@ -97,7 +96,7 @@ class Entry:
         if data:
             try:
                 return base64.b64decode("".join(data.split()), validate=True)
-            except binascii.Error as error:
+            except ValueError as error:  # binascii.Error is one, other letters are another
                 raise SourceError(f"{self.label}: {key}-data is not base64") from error
         path = self.path(key)
         if not path:
@@ -160,7 +159,10 @@ def _add(merged: Merged, path: str) -> None:
     folder = os.path.dirname(os.path.abspath(path))
     for section, kind in SECTIONS.items():
         here: dict[str, Entry] = {}
-        for entry in found.get(section) or ():
+        entries = found.get(section) or []
+        if not isinstance(entries, list):
+            raise SourceError(f"{path}: {section} must be a list of tables")
+        for entry in entries:
             name = entry.get("name") if isinstance(entry, dict) else None
             if not isinstance(name, str):
                 raise SourceError(f"{path}: an entry of {section} has no name")

@@ -100,7 +100,10 @@ class PastStates:
         for root, _ in reversed(self._kept.values()):
             if root.valid and root.instance == latest.root.instance:
                 record = _record(root, latest.number)
-                if record is not None and (record["version"], record["breaks"]) == (version, breaks):
+                if record is not None and (record["version"], record["breaks"]) == (
+                    version,
+                    breaks,
+                ):
                     return state_of(root, latest.number, version)
         changed = undone_to_version(latest.root, latest.number, number_of(version))
         if changed is None:

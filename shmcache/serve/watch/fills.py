@@ -6,8 +6,8 @@ FILL2  a page is kept as the bytes that are sent, compressed or not, under the k
 begins. BYTES are kept for each resource, the pages used last; they go SECONDS after the last
 newcomer.
 FILL3  a watch holds no page: a page that is gone is made again from the state that it holds.
-FILL4  no newcomer begins at a state of before a gap in the ring (CHANNEL3): it would go on along the
-ring, which does not tell what changed within the gap.
+FILL4  no newcomer begins at a state of before a gap in the ring (CHANNEL3): it would go on along
+the ring, which does not tell what changed within the gap.
 """
 
 from __future__ import annotations

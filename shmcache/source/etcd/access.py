@@ -66,7 +66,10 @@ class EtcdAccess:
         """The password, from its file if it has one. SourceError."""
         if not self.password_file:
             return self.password
-        return _read(self.password_file).decode().strip()
+        try:
+            return _read(self.password_file).decode().strip()
+        except ValueError:
+            raise SourceError(f"{self.password_file} is not text") from None  # whose cause has it
 
     def tls(self) -> ssl.SSLContext | None:
         """TLS of a new connection without gRPC; None without TLS. SourceError."""

@@ -16,7 +16,8 @@ import sys
 import tempfile
 import textwrap
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import yaml
 
 from shmcache.errors import SourceError
 from shmcache.source import incluster
-from shmcache.source.access import ServerAccess, tls_context
+from shmcache.source.access import ServerAccess, direct, tls_context
 from shmcache.source.credentials import GROUP, Credentials
 from shmcache.source.kubeconfig import from_kubeconfig
 
@@ -212,6 +213,13 @@ def test_in_a_pod_it_reads_as_the_official_client_does(
 
     (tmp_path / "token").write_text("")
     with pytest.raises(SourceError, match=r"in-cluster.*token.*empty"):
+        incluster.in_cluster()
+    (tmp_path / "token").write_text("tk")
+    (tmp_path / "namespace").write_bytes(b"\xff")
+    with pytest.raises(SourceError, match=r"in-cluster.*namespace is not text"):
+        incluster.in_cluster()
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "[")
+    with pytest.raises(SourceError, match=r"in-cluster.*are not an address: '\['"):
         incluster.in_cluster()
     monkeypatch.delenv("KUBERNETES_SERVICE_PORT")
     with pytest.raises(SourceError, match="not a pod"):
@@ -437,6 +445,89 @@ def test_an_invalid_file_is_refused_by_its_place(case: str, write: Callable[...,
     shown = "".join(traceback.format_exception(refused.value))
     causes = [refused.value.__cause__, refused.value.__context__]
     assert "hidden" not in shown + "".join(repr(vars(one)) for one in causes if one is not None)
+
+
+ODD: list[Any] = [
+    "", "a", "\0", "\ud800", "é", "a\r\nb", "::", 5, -1, 10**400, 1.5, float("nan"), True, None, [],
+    {}, [5], ["\0"], [{}], [{"name": "\0"}], {"a": 5}, {5: 6}, {"\0": "b"}, date(2026, 1, 1),
+    datetime(2026, 1, 1, tzinfo=UTC), b"b", {1, 2}, "/", "socks5://", "http://[", "http://x:99999",
+]  # fmt: skip
+"""Values that YAML can write."""
+KEYS = {
+    "clusters": [
+        "server", "certificate-authority", "certificate-authority-data", "extensions", "proxy-url",
+        "insecure-skip-tls-verify", "tls-server-name", "disable-compression",
+    ],
+    "users": [
+        "client-certificate", "client-certificate-data", "client-key", "client-key-data", "token",
+        "tokenFile", "username", "password", "exec", "as", "as-groups", "as-uid", "as-user-extra",
+    ],
+    "contexts": ["cluster", "user", "namespace"],
+}  # fmt: skip
+PLUGIN = ["apiVersion", "command", "args", "env", "installHint", "provideClusterInfo",
+          "interactiveMode"]  # fmt: skip
+
+
+PLAIN = {"server": "http://h:1"}
+
+
+def odd_configs(value: Any) -> Iterator[tuple[str, Config]]:
+    """With this value at each place of a kubeconfig."""
+    for section, keys in KEYS.items():
+        for key in keys:
+            user: Config = {"as": "x", "username": "x"}
+            if key in {"server", "extensions", "proxy-url", "tls-server-name"}:
+                user |= plugin(TOKEN, provideClusterInfo=True)
+            tls = key.startswith(("cert", "client", "tls")) or key == "server"
+            config = config_of(user, None if tls else PLAIN)
+            config[section][0][section[:-1]][key] = value
+            yield key, config
+        yield section, {**config_of({}, PLAIN), section: value}
+        for inner in ("name", section[:-1]):
+            config = config_of({}, PLAIN)
+            config[section][0][inner] = value
+            yield f"{section} {inner}", config
+    for key in PLUGIN:
+        yield f"exec {key}", config_of(plugin(TOKEN, **{key: value}), PLAIN)
+    for pair in ({"name": value, "value": "a"}, {"name": "A", "value": value}):
+        yield "exec env", config_of(plugin(TOKEN, env=[pair]), PLAIN)
+    extension = [{"name": "client.authentication.k8s.io/exec", "extension": value}]
+    cluster = {**PLAIN, "extensions": extension}
+    yield "extension", config_of(plugin(TOKEN, provideClusterInfo=True), cluster)
+    yield "current-context", {**config_of({}, PLAIN), "current-context": value}
+
+
+@pytest.mark.parametrize("value", ODD, ids=ascii)
+def test_odd_values_are_refused_or_taken_and_raise_nothing_else(
+    value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shmcache.source.kubeconfig.os.path.exists", lambda _: True)
+    for place, config in odd_configs(value):
+        monkeypatch.setattr("shmcache.source.kubeconfig._read", lambda _, found=config: found)
+        try:
+            from_kubeconfig("file").headers()
+        except SourceError as refused:
+            assert str(refused).startswith(("kubeconfig file: ", "token file /")), place
+
+
+@pytest.mark.parametrize("script", ["printf 'hidden\\377'", "printf 'no\\377' >&2; exit 3"])
+def test_output_of_a_plugin_that_is_not_text_is_refused(
+    script: str, write: Callable[..., str]
+) -> None:
+    path = write(config_of(plugin("", command="/bin/sh", args=["-c", script])))
+
+    with pytest.raises(SourceError, match=r"not an ExecCredential|status 3: no") as refused:
+        from_kubeconfig(path)
+    assert "hidden" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_a_token_file_that_is_not_text_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(b"hidden\xff")
+
+    with pytest.raises(SourceError, match=rf"token file {file}: it is not text") as refused:
+        direct("http://h:1", token_file=str(file)).headers()
+    assert refused.value.__context__ is None or refused.value.__suppress_context__
 
 
 def test_credentials_do_not_show_their_secrets() -> None:

@@ -238,5 +238,7 @@ def await_content(name: str, wait: float, worker: Any) -> None:
         logger.warning("shmcache: after %g s: %s", wait, error)
         return
     for resource in cache.resources:
-        if not cache[resource].synced:
-            logger.warning("shmcache: after %g s: %s", wait, cache[resource].status)
+        status = cache[resource].status
+        if not status.synced:
+            why = f"{status.state}, {status.reason}" if status.reason else status.state
+            logger.warning("shmcache: after %g s: no first list of %s: %s", wait, resource, why)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
 import shmcache
 from shmcache import integrations, states
+from shmcache.integrations import gunicorn
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +43,23 @@ def test_first_lists_that_are_missing_are_logged(
 
     [told] = caplog.messages
     assert told == f"cache {name}: waiting for its first lists, 0.1 s at most"
+
+
+def test_a_worker_of_gunicorn_that_has_waited_long_enough_logs_what_is_missing(
+    name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    worker = SimpleNamespace(notify=lambda: None, ppid=os.getppid())
+    gunicorn.await_content(name, 0.1, worker)
+    assert "no cache" in caplog.messages[-1]
+    with shmcache.Writer(name, resources=["pods", "nodes"]) as writer:
+        writer.set_state("nodes", states.SYNCED, "1")
+        writer.set_state("pods", states.RETRYING, reason="403 Forbidden")
+        caplog.clear()
+        gunicorn.await_content(name, 0.1, worker)
+
+    [told] = [one for one in caplog.messages if "after" in one]
+    assert told == "shmcache: after 0.1 s: no first list of pods: retrying, 403 Forbidden"
 
 
 def test_a_full_cache_is_attached_to_without_a_word(

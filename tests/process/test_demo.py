@@ -49,6 +49,7 @@ def test_the_demo_ends_by_itself(source: tuple[str, ...]) -> None:
     changes = re.findall(r"pods, ([\d,]+) changes", out)[-1]
     assert "0" != changes
     assert [changes, changes] == [row[2] for row in rows[-2:]]
+    assert re.search(r"synced, heard \d+\.\d s ago", out)
     assert "lag  " in out
     assert [] == left_behind(demo.pid)
 

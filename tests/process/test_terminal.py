@@ -17,6 +17,9 @@ import time
 from pathlib import Path
 from typing import Self
 
+import pytest
+from workers import Command
+
 import shmcache
 from shmcache.testing import ApiServer
 
@@ -108,6 +111,18 @@ def test_top_is_one_picture_until_q(writer: shmcache.Writer) -> None:
         terminal.until(FIRST_PAGE)
         assert terminal.process.wait(PATIENCE) == 0
         assert termios.tcgetattr(terminal.ours)[3] == terminal.before[3]
+
+
+@pytest.mark.parametrize("form", [[], ["-o", "json"]], ids=["text", "json"])
+def test_each_picture_goes_through_a_pipe_at_once(writer: shmcache.Writer, form: list[str]) -> None:
+    command = [sys.executable, "-m", "shmcache", "top", "--cache", writer.name, "-d", "1h", *form]
+    with Command(command, cwd=ROOT, stdout=subprocess.PIPE) as top:
+        assert top.stdout is not None
+        shown = b""
+        while b"nodes" not in shown:
+            assert select.select([top.stdout], [], [], PATIENCE)[0], "no picture"
+            shown += os.read(top.stdout.fileno(), 65536)
+        top.terminate()
 
 
 def test_top_leaves_the_terminal_as_it_was_when_it_is_interrupted(writer: shmcache.Writer) -> None:

@@ -166,6 +166,18 @@ def test_flags_mean_the_same_as_the_keys_of_a_file() -> None:
     } == run.flags_of(options)
 
 
+@pytest.mark.parametrize(
+    ("contexts", "expected"),
+    [(["a"], {"context": "a"}), (["a", "b"], {"contexts": ["a", "b"]})],
+)
+def test_one_context_is_that_of_the_process_and_several_have_one_each(
+    contexts: list[str], expected: dict[str, object]
+) -> None:
+    flags = run.flags_of(parsed(*[f"--context={each}" for each in contexts]))
+
+    assert {"memory": {}, "resources": {}, "indices": {}, **expected} == flags
+
+
 def test_a_command_line_without_flags_sets_nothing() -> None:
     assert {"memory": {}, "resources": {}, "indices": {}} == run.flags_of(parsed())
 

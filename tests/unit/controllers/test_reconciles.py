@@ -635,6 +635,10 @@ def test_an_older_version_neither_hides_nor_renews_a_newer_one(
     first = mine.written(3, 0)
     mine.wrote(3, 0, 5)
     assert mine.written(3, 0) == first
+    mine.wrote(3, 0, 10)  # a write that changes nothing has the version of the one before
+    again = mine.written(3, 0)
+    assert again[1] == 10
+    assert again[0] > first[0]
     mine.wrote(3, 0, 12)
     assert mine.written(3, 0)[1] == 12
     monkeypatch.setattr(rows, "EXPIRE", -1.0)

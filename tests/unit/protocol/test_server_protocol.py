@@ -190,6 +190,8 @@ def test_a_watch_lives_as_long_as_asked_or_half_an_hour_to_an_hour() -> None:
     assert watching.lifetime(ListOptions(watch=True, timeout_seconds=7), luck) == 7
     for _ in range(100):
         assert 1800 <= watching.lifetime(ListOptions(watch=True), luck) < 3600
+    luck.random = lambda: 0.0  # type: ignore[method-assign]
+    assert watching.lifetime(ListOptions(watch=True), luck) == 1800
 
 
 @pytest.mark.parametrize(

@@ -646,6 +646,19 @@ def test_queues_of_caches_with_similar_names_are_apart(name: str) -> None:
         assert 0 == len(other)
 
 
+def test_a_long_get_waits_for_all_of_its_time(
+    queue: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks now and then whether the file still has its name."""
+    monkeypatch.setattr("shmcache.queue.workqueue.LOOK_SECONDS", 0.1)
+    looks: list[float] = []
+    monkeypatch.setattr(queue, "_look", lambda: looks.append(time.monotonic()))
+    begun = time.monotonic()
+    assert queue.get(timeout=0.35) is None
+    assert time.monotonic() - begun >= 0.35
+    assert 1 <= len(looks) <= 3, "it does not sleep between them"
+
+
 def test_get_on_a_hub_ends_in_time(queue: WorkQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     """It sleeps in steps that let greenlets run, and neither returns early nor one step late."""
     slept: list[float] = []

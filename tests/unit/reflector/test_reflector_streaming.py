@@ -239,6 +239,21 @@ def test_it_is_tried_again_when_it_was_put_off(failure: SourceFailure) -> None:
     assert ["a"] == names(driver)
 
 
+@pytest.mark.parametrize(
+    ("failure", "why"),
+    [(statuses.throttled(2), "Too many requests"), (None, "it was closed before it was complete")],
+    ids=["throttled", "closed"],
+)
+def test_its_state_tells_why_it_is_tried_again(failure: SourceFailure | None, why: str) -> None:
+    made = opened()
+    made.received(item("ADDED", "a", 5))
+
+    actions = made.later(3).closed() if failure is None else made.failed(failure)
+
+    (report,) = (action for action in actions if isinstance(action, Report))
+    assert report.reason.startswith(f"watch-list: {why}")
+
+
 @pytest.mark.parametrize("inside", [True, False])
 @pytest.mark.parametrize("failure", [statuses.expired(), statuses.too_large(30, 20)], ids=str)
 def test_a_version_that_the_server_does_not_have_is_followed_by_any(

@@ -58,11 +58,26 @@ def test_a_missing_object() -> None:
         assert answer.json["message"] == 'pods "none" not found'
 
 
+def test_discovery_has_the_groups_and_resources_of_the_cache() -> None:
+    with serving(many(), resources=["pods", "deployments.apps"]) as asked:
+        core, group = asked.get("/api/v1").json, asked.get("/apis/apps").json
+        found = asked.get("/apis/apps/v1").json
+
+    assert ["pods", "pods/status"] == [one["name"] for one in core["resources"]]
+    assert ("APIGroup", "apps") == (group["kind"], group["name"])
+    assert ["apps/v1"] == [one["groupVersion"] for one in group["versions"]]
+    assert "deployments" in [one["name"] for one in found["resources"]]
+
+
 @pytest.mark.parametrize(
     "path",
     [
         "/api/v1/widgets",
         "/apis/nope/v1/things",
+        "/apis/nope",
+        "/apis/nope/v1",
+        "/apis/apps/v2",
+        "/api/v2",
         "/api/v2/pods",
         "/api/v1/pods/p-0003",
         f"{PODS}/p-0003/status",

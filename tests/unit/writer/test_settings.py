@@ -60,7 +60,8 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
     ("name", "value"),
     [
         ("ring_slots", 1000),
-        ("ring_slots", 0),
+        ("ring_slots", 4),
+        ("ring_slots", 1 << 25),
         ("arena_max", "1KiB"),
         ("arena_max", "33GiB"),
         ("seats", 0),

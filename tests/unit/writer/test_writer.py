@@ -455,7 +455,9 @@ def test_a_resource_is_declared_once(writer: shmcache.Writer, cache: shmcache.Ca
     with pytest.raises(ValueError, match="declared already"):
         writer.add_resource("pods")
 
-    writer.add_resource("services")
+    with pytest.raises(ImportError, match="no-such-module"):
+        writer.add_resource(Resource("services", {"node": "no-such-module:function"}))
+    writer.add_resource("services")  # the refused one left no trace
     writer.put("services", "a", {})
 
     assert ("pods", "nodes", "services") == cache.resources

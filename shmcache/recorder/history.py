@@ -166,8 +166,8 @@ class FlightRecord:
         found, last_ns, blind_ns = _walk(reel, wanted_ns)
         if blind_ns and wanted_ns > blind_ns:
             raise PastUnknown(
-                f"the recorder did not look from {clock(blind_ns)} to {clock(last_ns)}: what it "
-                "found then happened at some time between"
+                f"the recorder did not look from {clock(blind_ns)} to {clock(last_ns)}, or its "
+                "clock was set: the states of the times between are not known"
             )
         if found is not None and last_ns >= wanted_ns:
             return found

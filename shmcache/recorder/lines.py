@@ -12,7 +12,8 @@ The fields of a line are separated by tabs, and JSON never contains one:
     M  id  "key"  version  patch       modified: a patch of the object before
     W  id  "key"  version  object      modified: the whole object
     D  id  "key"  version  flag        deleted; flag 1: its last state was not seen
-    B  time                            the recorder had not looked since this time
+    B  time                            the recorder had not looked since this time, or its clock
+                                       was set forward from there
     G  {...}                           a gap: how many changes are missing, and why
     E                                  the recorder ended in order
 
@@ -21,7 +22,8 @@ The fields of a line are separated by tabs, and JSON never contains one:
     LINES2  a, m, w and d instead of A, M, W and D are parts of the difference behind a gap: the
         object is so by now, what it was in between is unknown.
     LINES3  Changes become known at the time of the T behind them, and happened since the last look;
-        a B says that this was long before.
+        a B says that this was long before. If the clock was set, it may show the times between
+        again.
     LINES4  A version is JSON; it is empty where it is the metadata.resourceVersion of the object,
         and where none is known.
 """

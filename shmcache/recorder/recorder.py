@@ -12,7 +12,9 @@ One step() looks at the ring once. A reel gets a checkpoint first, then the chan
         Changes that the ring still has by then are recorded; the rest is a gap.
     RECORD5  The next process goes on in the last reel where its end and the window of the ring
         meet; else a new reel states the gap before it.
-    RECORD6  Times in a directory never go back, whatever the wall clock does.
+    RECORD6  Times in a directory never go back, whatever the wall clock does. Where it was set
+        forward between two looks, the step behind them says B, with or without changes: the clock
+        may show the skipped times later, of other states.
 """
 
 from __future__ import annotations
@@ -44,6 +46,11 @@ BLIND_SECONDS = 0.9
 _TAKE = 512
 
 
+def _uptime() -> float:
+    """Seconds that nobody sets, of suspended times as well."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class _Lost(Exception):
     """The way from the last recorded state to this one is lost; the reason as text."""
 
@@ -59,9 +66,12 @@ class FlightRecorder:
         *,
         disk: Disk | None = None,
         wall_ns: Callable[[], int] = time.time_ns,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = _uptime,
     ) -> None:
-        """BlockingIOError if another recorder writes in the directory."""
+        """BlockingIOError if another recorder writes in the directory.
+
+        `clock` goes on while the machine sleeps, as `wall_ns` does.
+        """
         self._cache = cache
         self._disk = disk or Disk()
         self._wall_ns, self._clock = wall_ns, clock
@@ -79,6 +89,9 @@ class FlightRecorder:
         self._lines: list[bytes] = []
         self._length = 0
         self._last_ns = self._seen_ns = self._looked_ns = 0
+        self._looked: float | None = None
+        self._jumped = False
+        """The wall clock was set forward since the last look."""
         self._noted = self._flushed = self._retry = -1e9
         self._wait = RETRY_SECONDS
         self._gap = ""
@@ -166,6 +179,7 @@ class FlightRecorder:
         """One step of the cache, from the last recorded state to the latest."""
         root = self._cache.reader.root()
         self._seen_ns = max(self._last_ns, self._wall_ns())
+        self._jumped = self._is_jump()
         if self._reel is None or root.instance != self._instance:
             if self._reel is not None:
                 self._gap = "the cache moved to a new instance"
@@ -176,13 +190,21 @@ class FlightRecorder:
             except _Lost as lost:
                 self._gap = str(lost)
                 self._begin(root)
-        elif self._closed or self._clock() - self._noted >= BEAT_SECONDS:
+        elif self._closed or self._jumped or self._clock() - self._noted >= BEAT_SECONDS:
             self._step(root, [])
         self._looked_ns = self._seen_ns
         self._root, self._held = root, self._clock()
+        self._looked = self._held
         if self._is_full():
             self._flush(self._clock())
             self._begin(root)
+
+    def _is_jump(self) -> bool:
+        """RECORD6."""
+        if self._looked is None:
+            return False
+        passed = self._clock() - self._looked
+        return self._seen_ns - self._looked_ns > (passed + BLIND_SECONDS) * 1e9
 
     def _take(self, root: Root) -> None:
         """The changes up to a root; _Lost if only a checkpoint can tell them."""
@@ -237,7 +259,8 @@ class FlightRecorder:
 
     def _step(self, root: Root, text: list[bytes]) -> None:
         """LINES1."""
-        if text and self._seen_ns - self._looked_ns > BLIND_SECONDS * 1e9:
+        blind = text and self._seen_ns - self._looked_ns > BLIND_SECONDS * 1e9
+        if blind or self._jumped:
             self._lines.append(lines.blind(self._looked_ns))
         for number, name in enumerate(root.names()):
             if name:

@@ -81,6 +81,8 @@ class RecordedScene:
         self.writer = shmcache.Writer(name, list(KINDS), **settings)
         self.cache = shmcache.attach(name)
         self.now = 1_000_000.0
+        self.set_by = 0.0
+        """Seconds by which somebody has set the wall clock."""
         self.version = 0
         self.states: dict[int, State] = {}
         """All states by the time of the look that saw them."""
@@ -101,7 +103,7 @@ class RecordedScene:
 
     @property
     def now_ns(self) -> int:
-        return int(self.now * 1e9)
+        return int((self.now + self.set_by) * 1e9)
 
     def change(self, count: int = 10) -> None:
         for _ in range(self.rng.randrange(count)):

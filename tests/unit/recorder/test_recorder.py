@@ -496,6 +496,48 @@ def test_times_never_go_back_record6(make: Callable[..., RecordedScene]) -> None
     assert times[-1] <= before
 
 
+def test_times_that_a_set_clock_skipped_are_unknown_record6(
+    make: Callable[..., RecordedScene],
+) -> None:
+    """It shows them again when it is set back: then of a state that was not yet."""
+    scene = make()
+    recorder = scene.recorder(**KEEP)
+    scene.run(recorder, 5)
+    before, state = scene.now_ns, scene.seen()
+    scene.step(recorder, 0.25)
+    scene.set_by = 3600.0
+    for _ in range(40):  # nothing changes meanwhile
+        scene.step(recorder, 0.25)
+    scene.set_by = 0.0
+    scene.change()
+    for _ in range(40):
+        scene.step(recorder, 0.25)
+    recorder.close()
+    record = FlightRecord(scene.directory)
+
+    assert scene.seen() != state
+    assert at(record, before) == state
+    for skipped in (before + 10**9, scene.now_ns, before + 3000 * 10**9):
+        with pytest.raises(PastUnknown, match="its clock was set"):
+            record.at_time(skipped)
+    assert read_back(record.last()) == scene.seen()
+
+
+def test_a_machine_that_slept_knows_the_time_of_its_sleep_record6(
+    make: Callable[..., RecordedScene],
+) -> None:
+    """Nothing changed then, and no clock was set."""
+    scene = make()
+    recorder = scene.recorder(**KEEP)
+    scene.run(recorder, 5)
+    before = scene.now_ns
+    scene.step(recorder, 3600.0)
+    scene.step(recorder, 10.0)
+    recorder.close()
+
+    assert at(FlightRecord(scene.directory), before + 1800 * 10**9) == scene.seen()
+
+
 FILL = """
 import os, sys
 from flights import RecordedScene, at

@@ -210,7 +210,15 @@ class Client:
                     raise garbage(f"GET {path}", "the answer is far too long")
             return found
 
-    def send(self, method: str, path: str, body: bytes | None, *, silence: float) -> bytes:
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        silence: float,
+        most: int = DOCUMENT_BYTES,
+    ) -> bytes:
         """The answer to a request that may write, as a whole; SourceFailed for a refusal.
 
         It is sent once, and again only after a 401, which nothing was done for. When it fails
@@ -223,9 +231,11 @@ class Client:
             )
             try:
                 self._check(response, what)
-                found = _beginning(read_body(response, what), DOCUMENT_BYTES)
+                found = _beginning(read_body(response, what), most)
             finally:
                 response.close()
+            if len(found) > most:
+                raise garbage(what, "the answer is far too long")
             if not is_bounded(response):
                 raise ended_early(what)
         return found

@@ -18,8 +18,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
-from urllib3.exceptions import HTTPError
-
 from shmcache.cli.arguments import closest
 from shmcache.cli.output.finding import DENIED, DONE, UNREACHABLE, WRONG
 from shmcache.engine.config import Configuration
@@ -203,13 +201,13 @@ class _Check:
         }
         try:
             answer = self._post(REVIEWS, review)
-        except (OSError, HTTPError):
+        except SourceFailed:
             self._problem(
                 DENIED, "the API server does not answer SelfSubjectAccessReviews: our rights "
                 "cannot be checked"
             )  # fmt: skip
             return True
-        return bool(answer.get("status", {}).get("allowed"))
+        return answer["status"].get("allowed") is True
 
 
 def _line(plan: Plan, configuration: Configuration) -> str:

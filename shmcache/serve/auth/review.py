@@ -11,6 +11,7 @@ few threads of their own, so that a slow API server delays only requests that ne
              own, half as long, for threads of their own. Peers have their turns there, and users in
              the first line.
     REVIEW3  no answer of a review leads to another server: redirects are answers like any other.
+    REVIEW4  a review takes SECONDS and ANSWER_BYTES at most, in whatever pieces its answer comes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,10 +34,14 @@ from shmcache.serve.auth.threads import Workers
 from shmcache.serve.http.loop import Pending
 from shmcache.serve.http.requests import HttpRequest, User
 from shmcache.serve.http.shares import Shares
+from shmcache.source.base import FailureKind, SourceFailed
+from shmcache.source.client import PATIENCE, Client
+from shmcache.source.failures import garbage
 
 if TYPE_CHECKING:
     from shmcache.protocol.paths import Target
     from shmcache.serve.http.loop import Loop
+    from shmcache.source.client import ApiConnection
 
 logger = logging.getLogger(__name__)
 
@@ -51,9 +56,13 @@ STRANGE_PER_SECOND, STRANGE_AT_ONCE = 5.0, 20.0
 CHECKS_PER_SECOND, CHECKS_AT_ONCE = 50.0, 500.0
 """Reviews of what one user may read."""
 THREADS, STRANGE_THREADS = 4, 2
+SECONDS = 10.0
+ANSWER_BYTES = 4 << 20
 NAME = "metadata.name"
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+_CUT = frozenset({FailureKind.ENDED, FailureKind.NETWORK})
 
 Post = Callable[[str, dict[str, Any]], dict[str, Any]]
 """Sends a document to a path of the API server, and returns its answer; may raise anything."""
@@ -227,7 +236,7 @@ def _is_segment(name: str) -> bool:
 
 def _user(answer: dict[str, Any]) -> User | None:
     status = answer["status"]
-    if not status.get("authenticated"):
+    if status.get("authenticated") is not True:
         return None
     found = status["user"]
     extra = tuple((name, tuple(values)) for name, values in (found.get("extra") or {}).items())
@@ -241,68 +250,42 @@ def _allowed(answer: dict[str, Any]) -> bool:
 
 
 class Poster:
-    """Posts to a source.client.Server, with its credentials; from several threads."""
+    """Posts documents to an API server, with our own credentials; from several threads."""
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: ApiConnection) -> None:
         self._server = server
-        self._pools: list[tuple[Any, Any]] = []
-        """The credentials in force, and the connections that were made with them."""
+        self._idle: deque[Client] = deque()
 
     def __call__(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The API server's answer to a document; raises if none comes."""
-        text = json.dumps(body).encode()
-        access = self._server.access()
-        answer = self._send(access, path, text)
-        if answer.status == 401:
-            answer = self._send(self._server.renewed(access), path, text)
-        if answer.status not in {200, 201}:
-            raise OSError(f"POST {path}: HTTP {answer.status}: {answer.data[:200]!r}")
-        found: dict[str, Any] = decoded(answer.data)
+        """The API server's answer to a document (REVIEW4). SourceFailed if none comes."""
+        text, what = json.dumps(body).encode(), f"POST {path}"
+        try:
+            client, kept = self._idle.pop(), True
+        except IndexError:
+            client, kept = Client(self._server), False
+        try:
+            with client.within(SECONDS / PATIENCE, what):
+                try:
+                    answer = self._send(client, path, text)
+                except SourceFailed as failed:
+                    if not kept or failed.failure.kind not in _CUT:
+                        raise
+                    answer = self._send(client, path, text)  # its connection had ended meanwhile
+        finally:
+            self._idle.append(client)
+        try:
+            found = decoded(answer)
+        except ValueError as error:
+            raise garbage(what, f"not JSON: {error}") from error
+        if not isinstance(found, dict) or not isinstance(found.get("status"), dict):
+            raise garbage(what, "not a review")
         return found
 
-    def _send(self, access: Any, path: str, text: bytes) -> Any:
-        from urllib3 import HTTPHeaderDict
-        from urllib3.exceptions import ProtocolError
-
-        headers = HTTPHeaderDict({"Content-Type": "application/json"})
-        headers.extend(access.headers())
-        pool, url = self._pool_of(access), access.url + path
-        try:
-            return _post(pool, url, text, headers)
-        except ProtocolError:  # of a kept connection that has ended meanwhile
-            return _post(pool, url, text, headers)
-
-    def _pool_of(self, access: Any) -> Any:
-        for known, pool in self._pools:
-            if known is access:
-                return pool
-        made = _pool(access)
-        self._pools = [(access, made)]
-        return made
+    @staticmethod
+    def _send(client: Client, path: str, text: bytes) -> bytes:
+        return client.send("POST", path, text, silence=SECONDS, most=ANSWER_BYTES)
 
     def close(self) -> None:
         """Closes the connections that are kept."""
-        for _, pool in self._pools:
-            pool.clear()
-
-
-def _post(pool: Any, url: str, text: bytes, headers: Any) -> Any:
-    return pool.request("POST", url, body=text, headers=headers, redirect=False)
-
-
-def _pool(access: Any) -> Any:
-    import urllib3
-
-    options: dict[str, Any] = {
-        "maxsize": THREADS + STRANGE_THREADS,
-        "retries": False,
-        "timeout": 10.0,
-    }
-    if access.tls is not None:
-        options["ssl_context"] = access.tls
-        if access.server_name:
-            options |= {"server_hostname": access.server_name,
-                        "assert_hostname": access.server_name}  # fmt: skip
-    if access.proxy:
-        return urllib3.ProxyManager(access.proxy, **options)
-    return urllib3.PoolManager(**options)
+        for client in self._idle:
+            client.close()

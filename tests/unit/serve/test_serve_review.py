@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import http.server
 import socket
 import ssl
 import threading
@@ -11,20 +12,21 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 import pytest
 import trustme
 from served import Asked, pod, serving
 
+from shmcache.serve.auth import review
 from shmcache.serve.auth.access import Access
 from shmcache.serve.auth.review import STRANGE_AT_ONCE, Poster, Review
 from shmcache.serve.auth.threads import Workers
 from shmcache.serve.http.listening import peer_of
 from shmcache.serve.http.loop import Loop
 from shmcache.serve.http.shares import Shares
+from shmcache.source.base import SourceFailed
 from shmcache.source.config import ServerSettings, open_server
 from shmcache.testing import ApiServer
 
@@ -382,22 +384,99 @@ def test_one_user_causes_so_many_checks_and_no_more(monkeypatch: pytest.MonkeyPa
         assert codes == [200] * 10 + [429] * 10
 
 
+class Upstream(http.server.BaseHTTPRequestHandler):
+    """Answers each POST with the next of `answers`: a head and a body.
+
+    Without one the connection ends; where `drips` is set, a byte follows now and then, for ever.
+    """
+
+    protocol_version = "HTTP/1.1"
+    answers: ClassVar[list[bytes | None]] = []
+    asked: ClassVar[list[str]] = []
+    drips = False
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.asked.append(self.path)
+        answer = self.answers.pop(0)
+        if answer is not None:
+            self.wfile.write(b"HTTP/1.1 " + answer)
+        self.close_connection = answer is None
+        with contextlib.suppress(OSError):
+            while self.drips:
+                time.sleep(0.02)
+                self.wfile.write(b"1")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def answering(*answers: bytes | None) -> Iterator[Poster]:
+    """None: the connection ends without an answer."""
+    Upstream.answers, Upstream.asked = list(answers), []
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Upstream) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        poster = Poster(open_server(ServerSettings(url=f"http://127.0.0.1:{server.server_port}")))
+        try:
+            yield poster
+        finally:
+            poster.close()
+            server.shutdown()
+
+
+def framed(body: bytes, status: bytes = b"201 Created", more: bytes = b"") -> bytes:
+    head = b"%b\r\nContent-Type: application/json\r\n%b" % (status, more)
+    return head + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+FOUND = framed(b'{"status": {"allowed": true}}')
+
+
 def test_a_redirect_of_a_review_is_an_answer_and_is_not_followed() -> None:
     """The HTTP library may follow redirects by itself, and the request carries callers' tokens."""
-    asked: list[dict[str, Any]] = []
+    away = framed(b"{}", b"307 Temporary Redirect", b"Location: /elsewhere\r\n")
+    with answering(away, FOUND) as poster:
+        with pytest.raises(SourceFailed, match="HTTP 307"):
+            poster("/apis/x", {"spec": {"token": "secret"}})
+        assert Upstream.asked == ["/apis/x"]
 
-    class Pool:
-        def request(self, *_: Any, **options: Any) -> Any:
-            asked.append(options)
-            return SimpleNamespace(status=307, data=b"", headers={"Location": "http://evil/"})
 
-    access = SimpleNamespace(url="http://x", headers=dict)
-    poster = Poster(SimpleNamespace(access=lambda: access))
-    poster._pools = [(access, Pool())]
-    with pytest.raises(OSError, match="HTTP 307"):
-        poster("/apis/x", {"spec": {"token": "secret"}})
+def test_a_review_on_a_kept_connection_that_has_ended_is_repeated_once() -> None:
+    with answering(FOUND, None, FOUND, None, None) as poster:
+        assert [poster("/x", {}) for _ in range(2)] == [{"status": {"allowed": True}}] * 2
+        assert len(Upstream.asked) == 3
+        with pytest.raises(SourceFailed):
+            poster("/x", {})
+        assert len(Upstream.asked) == 5
 
-    assert [one["redirect"] for one in asked] == [False]
+
+@pytest.mark.parametrize("body", [
+    b"", b"[]", b"null", b"{}", b'{"status": null}', b'{"status": "Failure"}', b"{" * 100_000,
+    b'{"status": {"allowed": true}, "x": "%b"}' % (b"y" * review.ANSWER_BYTES),
+])  # fmt: skip
+def test_other_answers_than_reviews_are_failures(body: bytes) -> None:
+    with answering(framed(body)) as poster, pytest.raises(SourceFailed):
+        poster("/x", {})
+
+
+@pytest.mark.parametrize("beginning", [b"20", b"200 OK\r\n", framed(b"y" * 5000)[:-5000]])
+def test_a_review_is_answered_within_a_time(
+    beginning: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REVIEW4: also by a server that sends a byte now and then (LINE1)."""
+    monkeypatch.setattr(review, "SECONDS", 1.0)
+    monkeypatch.setattr(Upstream, "drips", True)
+    late = pytest.raises(SourceFailed, match="the answer is not whole after 1 s")
+    with answering(beginning) as poster, late:
+        poster("/x", {})
+
+
+@pytest.mark.parametrize("odd", ["true", "false", 1, {}, ["x"]])
+def test_only_true_is_true(odd: Any) -> None:
+    user = {"username": "ann"}
+    assert review._user({"status": {"authenticated": odd, "user": user}}) is None
+    assert not review._allowed({"status": {"allowed": odd}})
 
 
 # ---- watches of a user whose token is revoked ---------------------------------------------------
@@ -463,10 +542,10 @@ def test_a_watch_outlives_a_short_failure_of_reviews_and_no_long_one() -> None:
 
 
 def test_the_stated_time_covers_a_look_a_kept_answer_and_a_slow_one() -> None:
-    from shmcache.serve.auth import permit, review
+    from shmcache.serve.auth import permit
 
-    timeout = 10.0  # of a review, see Poster
-    assert permit.RECHECK_SECONDS + review.KEEP_SECONDS + timeout <= permit.REVOKED_SECONDS
+    looks = permit.RECHECK_SECONDS + review.KEEP_SECONDS
+    assert looks + review.SECONDS <= permit.REVOKED_SECONDS
 
 
 def test_slow_reviews_of_unknown_tokens_delay_no_known_user() -> None:

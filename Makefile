@@ -184,7 +184,7 @@ fuzz-%: $(FUZZ)/fuzz_%
 	cp tests/fuzz/seeds/$*/* $(FUZZ)/corpus-$*/
 	@echo SEED=$(FUZZ_SEED)
 	$(FUZZ)/fuzz_$* -seed=$(FUZZ_SEED) -verbosity=0 -print_final_stats=1 -max_total_time=$(FUZZ_SECONDS) \
-	    -max_len=$(FUZZ_MAX_$*) -timeout=20 -rss_limit_mb=1024 $(FUZZ_DICT_$*) \
+	    -max_len=$(FUZZ_MAX_$*) -timeout=120 -rss_limit_mb=1024 $(FUZZ_DICT_$*) \
 	    -artifact_prefix=$(FUZZ)/ $(FUZZ)/corpus-$*
 
 fuzz: $(addprefix fuzz-,$(FUZZERS)) ## texts from the wire; DATA, SEATS and a queue, whatever stands there; SEED=, FUZZ_SECONDS=60 each

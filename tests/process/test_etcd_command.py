@@ -86,6 +86,10 @@ def test_validate_says_that_nobody_listens() -> None:
         (["--etcd", "http://a:1", f"a={WIDGETS}", "--metadata-only"], "metadata_only is for API"),
         (["--etcd", "http://a:1", "a=/registry/secrets/"], "allow_secrets"),
         (["--etcd", "http://a:1", "a=/registry/"], "allow_secrets"),
+        (
+            ["--etcd", "http://a:1", "--etcd-user=u", "--etcd-password-file=/no", f"a={WIDGETS}"],
+            "/no",
+        ),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused(arguments: list[str], why: str) -> None:

@@ -6,6 +6,7 @@ Its clusters have different ids, as those of a restored snapshot.
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -206,3 +207,22 @@ def test_an_update_that_was_applied_at_an_earlier_term_is_unknown(
                 until(lambda: update(1), "an answer")
             assert store._from_cache("ns/a") is None  # its term is beyond that of the cluster
             assert update(2)["spec"] == {"x": 2}
+
+
+@pytest.mark.parametrize("how", ["ended", "frozen"])
+def test_a_cluster_that_does_not_answer_shows_a_log(how: str) -> None:
+    needs_etcd()
+    with EtcdServer(2, options=[PROGRESS]) as etcd:
+        first, second = etcd.members
+        assert first.process is not None
+        assert second.process is not None
+        second.process.send_signal(signal.SIGSTOP)
+        if how == "ended":
+            first.process.kill()
+            first.process.wait()
+        with pytest.raises(RuntimeError, match="etcd does not start") as found:
+            etcd.ready(0.0)
+        logs, theirs, its = str(found.value), first.log, second.log
+        second.process.send_signal(signal.SIGCONT)
+    assert (theirs in logs) or how == "frozen", "a log that still grows may be longer now"
+    assert (its in logs) == (how == "frozen")

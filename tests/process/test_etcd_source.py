@@ -6,6 +6,7 @@ table.
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Iterator
@@ -166,6 +167,24 @@ def test_progress_moves_the_version_of_a_quiet_prefix(etcd: EtcdServer, name: st
 
         following.reaches("widgets", revision)
         assert following.take() == []
+
+
+def test_progress_is_requested_where_a_member_sends_none_by_itself(name: str) -> None:
+    """It does so each ten minutes, unless its options say otherwise; a watch is not silent."""
+    needs_etcd()
+    with (
+        EtcdServer() as quiet,
+        Following(name, quiet, {"widgets": WIDGETS}, silence="2s") as following,
+    ):
+        ages = [0.0]
+
+        def heard_again() -> bool:
+            ages.append(following.cache["widgets"].status.age or 0.0)
+            return sum(one > other for one, other in itertools.pairwise(ages)) >= 6
+
+        until(heard_again, "six contacts")
+        counters = following.cache["widgets"].status.counters
+        assert (1, 0) == (counters["watches"], counters["errors"]), "the watch has gone on"
 
 
 def test_a_value_that_is_not_json_is_refused_alone(

@@ -116,7 +116,8 @@ def test_top_is_one_picture_until_q(writer: shmcache.Writer) -> None:
 @pytest.mark.parametrize("form", [[], ["-o", "json"]], ids=["text", "json"])
 def test_each_picture_goes_through_a_pipe_at_once(writer: shmcache.Writer, form: list[str]) -> None:
     command = [sys.executable, "-m", "shmcache", "top", "--cache", writer.name, "-d", "1h", *form]
-    with Command(command, cwd=ROOT, stdout=subprocess.PIPE) as top:
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Command(command, cwd=ROOT, stdout=subprocess.PIPE, env=environment) as top:
         assert top.stdout is not None
         shown = b""
         while b"nodes" not in shown:

@@ -67,16 +67,17 @@ class Following:
         resources: dict[str, Any],
         *,
         endpoints: str = "",
+        silence: str = "",
         **configuration: Any,
     ) -> None:
-        """`endpoints`: instead of etcd's own."""
+        """`endpoints`: instead of etcd's own; `silence`: that of the table [reflector]."""
         tables = {
             each: {"keys": found} if isinstance(found, str) else found
             for each, found in resources.items()
         }
         given = {"name": name, "etcd": endpoints or etcd.endpoints, "resources": tables}
         given |= configuration
-        self.configuration = load(None, given, {})
+        self.configuration = load(None, given, {"SHMCACHE_SILENCE": silence} if silence else {})
         self._stack = ExitStack()
         self.opener = make_opener(self.configuration, self._stack)
         self.writer = Writer(

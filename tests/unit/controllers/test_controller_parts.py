@@ -15,13 +15,15 @@ import pytest
 
 import shmcache
 from shmcache._native import lib
-from shmcache.controllers import numbers, predicates, reports, rows
+from shmcache.controllers import numbers, predicates, reports, rows, share
 from shmcache.controllers.board import Board
 from shmcache.controllers.numbers import Numbers
 from shmcache.controllers.rows import digest
 from shmcache.controllers.sources import Owns, Sources, Type, Watches
+from shmcache.controllers.tenure import Tenure
 from shmcache.errors import BusyError, LayoutMismatch
 from shmcache.handlers.tombstone import Tombstone
+from shmcache.lease.slots import SLOTS
 from shmcache.memory.segments import Place
 from shmcache.queue.feeder import SourceEvent
 
@@ -480,6 +482,23 @@ def test_a_board_has_as_many_rows_as_processes_may_be(
         boards[3].take_row(1)
     for board in boards:
         board.close()
+
+
+def test_of_many_deletions_in_slots_of_others_the_oldest_are_forgotten_sharefeed1(
+    cache: shmcache.Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share, "REMEMBERED", 3)
+    one = shmcache.controller("pods", name="web", machines=shmcache.LeaseSettings("web"))(print)
+    board = Board(cache.place, "web")
+    tenure = Tenure(board)
+    ours = share.TenureShare(tenure, cache, one)
+    for number in (1, 2, 3, 1, 4):  # the first is created and deleted once more
+        key = f"prod/web-{number}"
+        assert ours.ours([key], SourceEvent("pods", "DELETED", key, {}, None)) == []
+
+    tenure.set_slots(range(SLOTS), 1)
+    assert list(ours.gained()) == ["prod/web-3", "prod/web-1", "prod/web-4"]
+    board.close()
 
 
 @pytest.mark.parametrize(("name", "fits"), [("c" * 100, True), ("c" * 101, False), ("C", False)])

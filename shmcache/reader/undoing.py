@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from shmcache.errors import Lapped, StaleObjectError
 from shmcache.protocol.versions import number_of
+from shmcache.reader import namespace_versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def undone_to_version(root: Root, number: int, version: int) -> dict[str, View |
     rise strictly can one version be distinguished from the next.
     """
     record = root.record(number)
-    if record["marks"] or not 0 <= version <= number_of(record["version"]):
+    if namespace_versions.versions(record) or not 0 <= version <= number_of(record["version"]):
         return None  # namespaces with versions of their own; an invalid or future version
     position, floor = max(root.tail, record["unbroken"]), number_of(record["listed"])
     if root.tail > record["unbroken"]:

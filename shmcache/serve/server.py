@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from shmcache.protocol import failures, relays, watching
 from shmcache.protocol.versions import number_of
+from shmcache.reader import namespace_versions
 from shmcache.serve import routes
 from shmcache.serve.auth.access import Access
 from shmcache.serve.catalogue import Catalogue
@@ -20,7 +21,6 @@ from shmcache.serve.http.loop import Loop, Pending, Timer
 from shmcache.serve.http.quotas import Quota
 from shmcache.serve.http.shares import Shares
 from shmcache.serve.limits import Limits
-from shmcache.serve.read import namespace_versions
 from shmcache.serve.read.consistency import CACHED, Consistency
 from shmcache.serve.read.fast_get import Usual
 from shmcache.serve.read.past_states import PastStates

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmcache.errors import ShmCacheError
 from shmcache.protocol.versions import number_of
+from shmcache.reader import namespace_versions
 from shmcache.reader.undoing import undone, undone_to_version
 
 if TYPE_CHECKING:
@@ -93,17 +94,19 @@ class PastStates:
         changed = undone(latest, number, generation)
         return None if changed is None else State(latest, number, version, key, changed)
 
-    def of_version(self, latest: State, version: str) -> State | None:
-        """The state of exactly this version; None if it is not known any more."""
+    def of_version(self, latest: State, version: str, namespace: str = "") -> State | None:
+        """The state of exactly this version; None if it is not known any more.
+
+        `namespace`: of this part, which may have versions of its own.
+        """
         self.tidy()
         breaks = latest.root.record(latest.number)["breaks"]
         for root, _ in reversed(self._kept.values()):
             if root.valid and root.instance == latest.root.instance:
                 record = _record(root, latest.number)
-                if record is not None and (record["version"], record["breaks"]) == (
-                    version,
-                    breaks,
-                ):
+                if record is None or record["breaks"] != breaks:
+                    continue
+                if namespace_versions.version_of(record, namespace) == version:
                     return state_of(root, latest.number, version)
         changed = undone_to_version(latest.root, latest.number, number_of(version))
         if changed is None:

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 from shmcache.errors import Lapped, StaleObjectError
 from shmcache.protocol import failures
 from shmcache.protocol.versions import number_of
+from shmcache.reader import namespace_versions
 from shmcache.serve.catalogue import declaration
-from shmcache.serve.read import namespace_versions
 from shmcache.serve.watch.change import WatchChange, changes_of, difference, ends_gap
 from shmcache.serve.watch.fills import Fill, Fills
 from shmcache.serve.watch.history import History

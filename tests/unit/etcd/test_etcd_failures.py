@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import grpc
 import pytest
 
+from shmcache.errors import SourceError
 from shmcache.etcd.errors import EtcdError, WriteUnknown, error_of
+from shmcache.reader.namespace_versions import versions
 from shmcache.source.base import SourceFailed
 from shmcache.source.etcd import messages
 from shmcache.source.etcd.access import EtcdAccess
 from shmcache.source.etcd.connection import EtcdConnection
 from shmcache.source.etcd.failures import failed
+from shmcache.source.etcd.history import ClusterHistory
 from shmcache.source.etcd.http2 import CallFailed
 from shmcache.source.etcd.members import Member
 
@@ -75,3 +81,21 @@ def test_a_late_call_has_a_new_token_the_next_time(late: CallFailed) -> None:
 
     assert vars(connection)["_token"] is None
     connection.close()
+
+
+def test_a_history_does_not_count_as_versions_of_namespaces() -> None:
+    """MARKS1: it is stored where the versions of namespaces are in other caches."""
+    history = ClusterHistory()
+    history.listed(SimpleNamespace(cluster_id=(1 << 63) + 5, raft_term=200))
+
+    assert versions({"marks": history.text()}) == {}
+    assert versions({"marks": '{"cluster": "5", "term": "6"}'}) == {"cluster": "5", "term": "6"}
+
+
+def test_a_password_file_that_is_not_text_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_bytes(b"\xff")
+    access = EtcdAccess.of("http://a:1", user="u", password_file=str(file))
+
+    with pytest.raises(SourceError, match=f"{file} is not text"):
+        access.secret()

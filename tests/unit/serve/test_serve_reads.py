@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from served import Asked, pod, serving
+from served import Asked, Stream, pod, serving
 
 from shmcache.serve.server import Serving
 
@@ -309,6 +309,40 @@ def test_a_kept_state_is_not_shown_for_the_same_version_of_a_restored_server() -
         assert named(found) == [("p-0007", "105")]
         [rest] = pages(asked, f"{PODS}?limit=9", first["metadata"]["continue"])
         assert len(rest["items"]) == 5  # the list that began before goes on with its own state
+
+
+def test_an_exact_version_is_that_of_the_namespace_and_not_of_the_whole() -> None:
+    """The whole is at the smallest version of its namespaces; the others are beyond it."""
+    with serving({"pods": [pod(1, "a"), pod(1, "b")]}) as asked:
+        path = "/api/v1/namespaces/a/pods"
+        for version in (105, 110):
+            with asked.writer.batch():
+                asked.writer.apply("pods", [pod(version, "a", version)])
+                asked.writer.set_marks("pods", f'{{"a": "{version}", "b": "100"}}')
+            first = asked.get(f"{path}?limit=1").json  # keeps the state
+            assert first["metadata"]["resourceVersion"] == str(version)
+
+        exact = f"{path}?resourceVersionMatch=Exact&resourceVersion="
+        assert asked.get(f"{exact}100").code == 410
+        assert named(asked.get(f"{exact}105").json["items"]) == [("p-0001", "1"), ("p-0105", "105")]
+        assert len(asked.names(f"{exact}110")) == 3
+
+
+def test_the_history_of_an_etcd_does_not_count_as_versions_of_namespaces() -> None:
+    """MARKS1: whatever the namespace is called."""
+    with serving({"pods": [pod(1, "cluster"), pod(1, "term")]}) as asked:
+        asked.writer.set_marks("pods", '{"cluster": "9223372036854775813", "term": 200}')
+        asked.apply(pod(2, "cluster", 105), "105")
+        for namespace in ("cluster", "term"):
+            path = f"/api/v1/namespaces/{namespace}/pods"
+            assert asked.get(path).json["metadata"]["resourceVersion"] == "105"
+        path = "/api/v1/namespaces/cluster/pods"
+        with Stream(asked, "resourceVersion=105&timeoutSeconds=30", path) as stream:
+            asked.apply(pod(3, "cluster", 110), "110")
+            assert stream.next_event() == ("ADDED", "p-0003")
+        exact = f"{path}?resourceVersionMatch=Exact&resourceVersion="
+        assert [len(asked.names(f"{exact}{version}")) for version in (100, 105, 110)] == [1, 2, 3]
+        assert len(asked.cache.at("105")["pods"]) == 3
 
 
 def test_a_version_that_does_not_come_is_504() -> None:

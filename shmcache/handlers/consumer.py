@@ -300,8 +300,8 @@ class Consumer:
         self, root: _hot.Root, number: int, limit: int
     ) -> tuple[list[_hot.Delta], int] | None:
         """The deltas from its point on; None if the ring does not lead on from there."""
-        if self._point is None or self._point[0] != root.instance or number < 0:
-            return None
+        if self._point is None or self._point[0] != root.instance:
+            return None  # else the resource has had a number in this instance
         try:
             found, end = root.take(self._point[1], limit, (number,))
         except Lapped:

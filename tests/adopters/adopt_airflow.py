@@ -265,11 +265,11 @@ def test_a_trigger_fires_as_airflows_own_does(
     monkeypatch.setattr(type(cache["pods"]), "wait_until_async", waited)
 
     async def run() -> Any:
-        fired = asyncio.ensure_future(anext(trigger(kind).run()))
-        while not waits and kind is adapter.CachedPodTrigger and not fired.done():
-            await asyncio.sleep(0)  # until it sleeps
-        await asyncio.to_thread(change, cluster, "first", status=status(phase))
         async with asyncio.timeout(SECONDS):
+            fired = asyncio.ensure_future(anext(trigger(kind).run()))
+            while not waits and kind is adapter.CachedPodTrigger and not fired.done():
+                await asyncio.sleep(0)  # until it sleeps
+            await asyncio.to_thread(change, cluster, "first", status=status(phase))
             return await fired
 
     before = cluster.server.requests["get", "pods"]

@@ -60,8 +60,8 @@ class ReflectorSettings:
     watch_seconds: float = LEAST_WATCH
     """A watch is asked to last this long to twice as long; less than 5 min is not."""
     silence: float = 1.5 * BOOKMARK_PERIOD
-    """Seconds without any byte after which a connection is taken for dead. A bookmark comes every
-    60 s: one that is late by half a period was not delayed but lost. (client-go finds a dead
+    """Seconds without an event or bookmark after which a watch is taken for dead. A bookmark comes
+    every 60 s: one that is late by half a period was not delayed but lost. (client-go finds a dead
     connection in 45 s by HTTP/2 pings; HTTP/1.1 has none, TCP keepalive is the source's.)"""
     end_bookmark_wait: float = 30.0
     """Seconds in which a watch-list neither adds an initial object nor says that it has ended
@@ -181,7 +181,7 @@ class Patience:
 
     @property
     def silence(self) -> float:
-        """Seconds without a byte after which a watch is taken for dead.
+        """Seconds without an event or bookmark after which a watch is taken for dead.
 
         A quiet one is ended by the server before, or the server ignores how long it was to last.
         """

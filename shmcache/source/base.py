@@ -23,7 +23,7 @@ class FailureKind(Enum):
     REFUSED = "refused"  # nobody listens: ECONNREFUSED
     NETWORK = "network"  # reset, DNS, TLS: the connection broke, or never came to be
     ENDED = "ended"  # the server hung up: before its headers, or in the middle of a body
-    SILENT = "silent"  # no byte for longer than was allowed: half-open, or worse
+    SILENT = "silent"  # no byte, or too few, for longer than was allowed: half-open, or worse
     HTTP = "http"  # an HTTP error: `status` says which
     GARBAGE = "garbage"  # not what the protocol allows
     CANCELLED = "cancelled"  # by us
@@ -80,7 +80,7 @@ class Source(Protocol):
         """Items as they arrive, several at once; ends where the server ends the stream cleanly.
 
         An empty list means that bytes came which complete no item. `silence`: seconds without
-        any byte after which it fails as SILENT.
+        an item after which it fails as SILENT.
         """
 
     def probe(self, options: ListOptions) -> str:

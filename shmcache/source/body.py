@@ -4,31 +4,78 @@ An API server cuts what it sends into HTTP chunks of 2 KiB, and http.client cost
 microseconds for each. So the bytes are read from the buffered socket below the response in large
 pieces, and one C call takes the framing of all of them off. TLS and proxies are below that
 socket, so that they need no care here.
+
+The timeout of the socket counts from byte to byte (LINE1). So these bytes are timed, while we wait
+for them: a reader that is busy does not make a server slow.
+
+TIMED1  a watch is silent when no event and no bookmark was complete for the longest silence. Bytes
+that complete none do not count: blanks, framing, or an event that comes byte by byte.
+TIMED2  any other body brings FLOOR bytes, as they are on the wire, for each second of PATIENCE
+times the longest silence: with the defaults 140 KiB in 140 s.
+TIMED3  compressed bytes that stand for nothing end after IDLE_BYTES (inflate.py).
 """
 
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Iterator
 
 import urllib3
 
 from shmcache._hot import Chunks
-from shmcache.source.failures import ended_early, garbage
+from shmcache.source.failures import ended_early, garbage, too_slow
 from shmcache.source.inflate import WBITS, inflate
 
 PIECE = 256 * 1024
 """At most this is read at a time."""
+FLOOR = 1024
+"""Bytes in a second: a modem brings several times as many (TIMED2)."""
+PATIENCE = 2
+"""An answer is whole, or has come so far, after so many times the longest silence."""
 
 
-def read_body(response: urllib3.HTTPResponse, what: str) -> Iterator[bytes]:
+class TimedBody:
+    """Reads the bytes of a body, and times them (TIMED1, TIMED2)."""
+
+    __slots__ = ("_floor", "_seconds", "_size", "_waited", "_what", "wire")
+
+    def __init__(self, what: str, silence: float, *, is_watch: bool) -> None:
+        self._what = what
+        self._seconds = silence if is_watch else PATIENCE * silence
+        self._floor = None if is_watch else FLOOR
+        self.renew()
+        self.wire: io.BufferedReader | None = None
+
+    def renew(self) -> None:
+        """An event was complete: time counts from here."""
+        self._waited, self._size = 0.0, 0
+
+    def read1(self, most: int) -> bytes:
+        """As of the wire. SourceFailed (SILENT)."""
+        assert self.wire is not None
+        began = time.monotonic()
+        data = self.wire.read1(most)
+        self._waited += time.monotonic() - began
+        self._size += len(data)
+        if self._waited > self._seconds and data:
+            if self._floor is None or self._size < self._floor * self._waited:
+                raise too_slow(self._what, self._size, self._waited, is_watch=self._floor is None)
+            self.renew()
+        return data
+
+
+def read_body(
+    response: urllib3.HTTPResponse, what: str, timed: TimedBody | None = None
+) -> Iterator[bytes]:
     """The decoded body, in pieces as they come, never empty.
 
     When it has come whole, the connection goes back to its pool. SourceFailed where it ends early
     or is encoded in a way we did not ask for; what sockets raise is raised. Where the headers say
     nothing of the length (see is_bounded), whether it came whole is for the reader to find out.
+    Without `timed` the caller limits the time for the whole body.
     """
-    pieces = iter(Framed(response, what).read, b"")
+    pieces = iter(Framed(response, what, timed).read, b"")
     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding == "identity":
         return pieces
@@ -70,10 +117,12 @@ def _give_back(response: urllib3.HTTPResponse) -> None:
 class Framed:
     """Reads a body without its framing: no generator, since each event passes here."""
 
-    def __init__(self, response: urllib3.HTTPResponse, what: str) -> None:
+    def __init__(self, response: urllib3.HTTPResponse, what: str, timed: TimedBody | None) -> None:
         self._response = response
         self._what = what
-        self._wire = _wire(response)
+        self._wire: io.BufferedReader | TimedBody | None = _wire(response)
+        if timed is not None and isinstance(self._wire, io.BufferedReader):
+            timed.wire, self._wire = self._wire, timed
         self._chunks = Chunks() if _is_chunked(response) else None
         self._left = _length(response)
 
@@ -92,7 +141,7 @@ class Framed:
             _give_back(self._response)
         return data
 
-    def _unchunked(self, wire: io.BufferedReader, chunks: Chunks) -> bytes:
+    def _unchunked(self, wire: io.BufferedReader | TimedBody, chunks: Chunks) -> bytes:
         while not chunks.done:
             data = wire.read1(PIECE)
             if not data:
@@ -104,7 +153,7 @@ class Framed:
             raise garbage(self._what, f"{len(chunks.unused)} bytes behind the end of the answer")
         return b""
 
-    def _counted(self, wire: io.BufferedReader, left: int) -> bytes:
+    def _counted(self, wire: io.BufferedReader | TimedBody, left: int) -> bytes:
         if not left:
             return b""
         data = wire.read1(min(left, PIECE))

@@ -23,7 +23,7 @@ from shmcache.protocol.relays import REACHED_HEADER
 from shmcache.source import discovery
 from shmcache.source.access import Load, ServerAccess
 from shmcache.source.base import SourceFailed
-from shmcache.source.body import is_bounded, read_body
+from shmcache.source.body import PATIENCE, TimedBody, is_bounded, read_body
 from shmcache.source.failures import (
     as_failures,
     cancelled,
@@ -41,8 +41,6 @@ JSON = "application/json"
 CONNECT_TIMEOUT = 10.0
 EXPIRY_MARGIN = 30.0
 """Credentials are renewed this many seconds before they expire."""
-PATIENCE = 2
-"""A small answer is whole after so many times the longest silence (LINE1)."""
 MOST_WARNINGS = 64
 """Warnings that are remembered; more are not logged."""
 ERROR_BYTES = 64 * 1024
@@ -123,6 +121,7 @@ class Client:
         self._access: ServerAccess | None = None
         self._sent: list[tuple[str, str]] = []
         self._warnings: set[str] = set()
+        self._timed: TimedBody | None = None
         self.reached = ""
         """The version that is named to relays (protocol/relays.py); "" names none."""
         self.answered: Mapping[str, str] = {}
@@ -150,6 +149,11 @@ class Client:
                     raise
             if late.is_set():  # the head of an answer that was cut looks whole
                 raise overdue(what, seconds)
+
+    def renew(self) -> None:
+        """An event of the open watch was complete (TIMED1)."""
+        if self._timed is not None:
+            self._timed.renew()
 
     def check(self, what: str) -> None:
         """SourceFailed (CANCELLED) after cancel()."""
@@ -180,7 +184,8 @@ class Client:
 
         Is entered when the headers have come. `silence`: seconds without a byte. An answer that
         does not say where it ends has to prove it by what it holds, as a list does; with
-        `bounded` the end of the connection is a failure then, for a watch cannot.
+        `bounded` the end of the connection is a failure then, for a watch cannot. A watch calls
+        renew() with each event.
         """
         what = f"GET {path}"
         response: urllib3.HTTPResponse | None = None
@@ -192,8 +197,9 @@ class Client:
             if response is not None:
                 response.close()
             raise
+        timed = self._timed = TimedBody(what, silence, is_watch=bounded)
         try:
-            yield self._bytes(response, what, bounded=bounded)
+            yield self._bytes(response, what, timed, bounded=bounded)
         finally:
             response.close()  # does nothing to a connection that was given back
 
@@ -241,10 +247,10 @@ class Client:
         return found
 
     def _bytes(
-        self, response: urllib3.HTTPResponse, what: str, *, bounded: bool
+        self, response: urllib3.HTTPResponse, what: str, timed: TimedBody, *, bounded: bool
     ) -> Iterator[bytes]:
         with as_failures(self._line, what):
-            yield from read_body(response, what)
+            yield from read_body(response, what, timed)
             if self._line.is_cut:
                 raise cancelled(what)
             if bounded and not is_bounded(response):

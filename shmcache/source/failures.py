@@ -166,6 +166,13 @@ def overdue(what: str, seconds: float) -> SourceFailed:
     return SourceFailed(SourceFailure(FailureKind.SILENT, text))
 
 
+def too_slow(what: str, size: int, seconds: float, *, is_watch: bool) -> SourceFailed:
+    """Bytes come, but too few of them, or they make no event."""
+    came = "no event" if is_watch else "the answer comes too slowly:"
+    text = f"{what}: {came} {'in ' if is_watch else ''}{size} bytes in {seconds:.0f} s"
+    return SourceFailed(SourceFailure(FailureKind.SILENT, text))
+
+
 def garbage(what: str, why: str) -> SourceFailed:
     """The answer is not what the protocol allows."""
     return SourceFailed(SourceFailure(FailureKind.GARBAGE, f"{what}: {why}"))

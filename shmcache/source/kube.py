@@ -276,7 +276,10 @@ class KubeSource:
         frames = Frames()
         for data in body:
             self.bytes_received += len(data)
-            items = self._own(frames.feed(data))
+            found = frames.feed(data)
+            if found:
+                self._client.renew()
+            items = self._own(found)
             self.behind = len(data) >= SMALL and self._client.waiting > 0
             yield items
         if frames.pending:

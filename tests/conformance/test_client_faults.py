@@ -58,7 +58,7 @@ def test_a_list_that_goes_silent_midway_is_silent() -> None:
         assert FailureKind.SILENT is kind_of(list_of(source))
 
 
-def test_bytes_that_complete_no_event_keep_a_watch_alive() -> None:
+def test_an_event_that_comes_in_two_pieces_is_one() -> None:
     with Wire(chunked(EVENT[:30], EVENT[30:])) as wire:
         seen = []
         with source_of(wire.url).watch(ListOptions(watch=True), silence=SILENCE) as batches:

@@ -124,7 +124,7 @@ MEMORY = (
 
 REFLECTOR = (
     Key("silence", kinds.seconds, "duration", "90s", "consider a watch dead after this long "
-        "without any data; the server sends a bookmark every minute"),
+        "without an event or bookmark; a bookmark comes every minute"),
     Key("list_silence", kinds.seconds, "duration", "70s", "the same for lists and all other "
         "requests"),
     Key("end_bookmark_wait", kinds.seconds, "duration", "30s", "wait this long for the end of the "

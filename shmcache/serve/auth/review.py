@@ -35,7 +35,8 @@ from shmcache.serve.http.loop import Pending
 from shmcache.serve.http.requests import HttpRequest, User
 from shmcache.serve.http.shares import Shares
 from shmcache.source.base import FailureKind, SourceFailed
-from shmcache.source.client import PATIENCE, Client
+from shmcache.source.body import PATIENCE
+from shmcache.source.client import Client
 from shmcache.source.failures import garbage
 
 if TYPE_CHECKING:

@@ -39,6 +39,8 @@ class Fault:
     after: int = 0
     """How many events (of a watch) or pieces (of a list) go out whole before the cut or garbage."""
     reset: bool = False
+    drip: bytes = b""
+    every: float = 0.0
     garbage: bytes | None = None
     no_end_bookmark: bool = False
     no_bookmarks: bool = False
@@ -111,10 +113,20 @@ class Faults:
         resource: str = ANY,
         *,
         after: int = -1,
+        drip: bytes = b"",
+        every: float = 0.0,
         times: int | None = 1,
     ) -> Fault:
-        """Goes silent, with the connection open, after some events; -1: before any answer."""
-        return self.add(Fault(verb=verb, resource=resource, times=times, cut=SILENT, after=after))
+        """Goes silent, with the connection open, after some events; -1: before any answer.
+
+        `drip`: with these bytes `every` so many seconds, instead of none.
+        """
+        return self.add(
+            Fault(
+                verb=verb, resource=resource, times=times, cut=SILENT, after=after,
+                drip=drip, every=every,
+            )
+        )  # fmt: skip
 
     def slow(
         self,

@@ -92,6 +92,10 @@ class FaultyWire:
         cut.happened += 1
         half = piece[: len(piece) // 2]
         if cut.cut == faults.SILENT:
+            while cut.drip:
+                await asyncio.sleep(cut.every)
+                self._writer.write(b"%x\r\n%b\r\n" % (len(cut.drip), cut.drip))
+                await self._writer.drain()
             await asyncio.Event().wait()
         if cut.cut == faults.CLEAN:
             raise EndedError

@@ -9,7 +9,7 @@ states of the cache: the one before the request, and one that has reached the ve
         list, with the same UID and version, once the cache has reached that version.
     COMPARE3  anything else may be a change on its way, and counts as agreement.
     COMPARE4  the memory is bounded: eight bytes for each key, and the disagreements, of which at
-        most MOST are kept.
+        most MOST are kept. A list with MOST_MORE objects more than the cache is refused.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from shmcache.engine.evidence import Refusal
 from shmcache.protocol.items import Identity
 from shmcache.protocol.versions import number_of
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from shmcache.protocol.items import Item
 
 MOST = 1000
+MOST_MORE = 100_000
 _MASK = (1 << 64) - 1
 
 
@@ -102,13 +104,16 @@ class Comparison:
         self._before = before
         self._scope = scope
         self._passed = number_of(before.version)
+        self._most = before.size("", 0) + MOST_MORE
         self._total = 0
         self._keys = array("q")
         self._late: dict[str, Identity] = {}
         """Objects that changed after `before`."""
 
     def take(self, items: list[Item]) -> None:
-        """Some items of the list."""
+        """Some items of the list. Refusal (COMPARE4)."""
+        if self.count > self._most:
+            raise Refusal(f"the server lists {MOST_MORE} objects more than the cache holds")
         for key, theirs in identities_of(items):
             self.count += 1
             self._total += hash(f"{key} {theirs.uid} {theirs.version}")

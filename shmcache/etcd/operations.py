@@ -112,7 +112,7 @@ class Operations:
                 items.append(self._decode(key, kv))
         token = ""
         if answer.more:
-            if not answer.kvs:
+            if not answer.kvs or not start <= answer.kvs[-1].key < self._pattern.end:
                 raise EtcdError("list: a page has no keys, and more are to come")
             after = base64.urlsafe_b64encode(answer.kvs[-1].key + b"\0").decode()
             token = f"{revision}.{after}"

@@ -30,6 +30,7 @@ from shmcache.source.base import SourceFailed
 from shmcache.source.client import JSON, ApiConnection, Client
 from shmcache.source.discovery import ApiResource
 from shmcache.source.failures import ended_early, garbage
+from shmcache.source.listed import ListedKeys
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +77,9 @@ class KubeSource:
         self._shard = shard
         self.foreign = 0
         """Objects of other shards that came in spite of the selector (PORTION2)."""
+        self._listed: ListedKeys | None = None
+        """Of the list that goes on at `_next`."""
+        self._next = ""
         self.behind = False
         self.bytes_received = 0
         """Of bodies, after decompression, since the source was made."""
@@ -107,15 +111,20 @@ class KubeSource:
     def page(self, options: ListOptions) -> Iterator[KubePage]:
         """One page of a list. Is entered when its headers have come."""
         self.behind = False
-        with self._page(options, silence=self._list_silence) as page:
+        listed, token = self._listed, options.continue_token
+        if listed is None or not token or token != self._next:
+            listed = ListedKeys()
+        with self._page(options, listed, silence=self._list_silence) as page:
             yield page
+        self._next = page.next
+        self._listed = listed if self._next else None
 
     def probe(self, options: ListOptions) -> str:
         """The version of a LIST with these options."""
         silence = min(PROBE_SILENCE, self._list_silence)
         with (
             self._client.within(silence, f"GET {self._path()}"),
-            self._page(options, silence=silence) as page,
+            self._page(options, ListedKeys(), silence=silence) as page,
         ):
             for _ in page:
                 pass
@@ -140,7 +149,9 @@ class KubeSource:
             raise garbage(f"GET {path}", f"no object: {error!r}") from error
 
     @contextmanager
-    def _page(self, options: ListOptions, *, silence: float) -> Iterator[KubePage]:
+    def _page(
+        self, options: ListOptions, listed: ListedKeys, *, silence: float
+    ) -> Iterator[KubePage]:
         with self._get(
             options,
             accept=self._accept(LIST_METADATA),
@@ -149,7 +160,9 @@ class KubeSource:
         ) as body:
             kind, version = self._of_items()
             path, asked = self._path(), options.continue_token
-            yield KubePage(self._counted(body), kind, version, path, self._own, asked=asked)
+            yield KubePage(
+                self._counted(body), kind, version, path, self._own, asked=asked, listed=listed
+            )
 
     @contextmanager
     def watch(self, options: ListOptions, *, silence: float) -> Iterator[Iterator[list[Item]]]:
@@ -289,8 +302,8 @@ class KubeSource:
 class KubePage:
     """A base.ListStream: to be iterated once, to its end; then `meta` is known.
 
-    A page that leads to itself, as of a proxy that drops the query, is garbage: a reader of
-    its tokens would send requests for ever.
+    A page that leads to itself, as of a proxy that drops the query, is garbage, and so is a list
+    that does not go on (LISTED1): a reader of its tokens would send requests for ever.
     """
 
     def __init__(
@@ -301,10 +314,12 @@ class KubePage:
         path: str,
         own: Callable[[list[Item]], list[Item]],
         *,
-        asked: str = "",
+        asked: str,
+        listed: ListedKeys,
     ) -> None:
-        """`asked`: the token of the request for this page."""
+        """`asked`: the token of the request for this page; `listed`: of the pages before it."""
         self._asked = asked
+        self._listed = listed
         self._body = body
         self._own = own
         self._scanner = ItemScanner(kind=kind, api_version=version)
@@ -314,7 +329,9 @@ class KubePage:
     def __iter__(self) -> Iterator[list[Item]]:
         try:
             for data in self._body:
-                yield self._own(self._scanner.feed(data))
+                items = self._scanner.feed(data)
+                self._listed.take(items, len(data))
+                yield self._own(items)
             yield self._own(self._scanner.feed(b""))  # or what has kept it from going on
             self._meta = self._ended()
         except ValueError as error:
@@ -326,9 +343,16 @@ class KubePage:
         except ValueError as error:
             raise ended_early(f"GET {self._path}") from error
         found = _meta_of(decoded(rest))
-        if found.continue_token and found.continue_token == self._asked:
-            raise ValueError("its page leads to itself")
+        if found.continue_token:
+            self._listed.end_page()
+            if found.continue_token == self._asked:
+                raise ValueError("its page leads to itself")
         return found
+
+    @property
+    def next(self) -> str:
+        """The token of the next page; "" of the last page, and before the end of this one."""
+        return self._meta.continue_token if self._meta is not None else ""
 
     @property
     def meta(self) -> ListMeta:

@@ -145,7 +145,7 @@ class EtcdSource:
                     raise garbage(self.what, f"the value after {key!r} is too large") from error
                 self._limit = max(1, wanted // 8)
                 continue
-            if answer.more and not answer.entries:
+            if answer.more and not key <= answer.last_key < end:
                 raise garbage(self.what, f"a page after {key!r} has no keys, and more are to come")
             self._adapt(answer, wanted)
             return answer

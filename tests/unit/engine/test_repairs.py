@@ -110,6 +110,17 @@ def test_a_comparison_keeps_a_bounded_number_of_keys(
         assert 7 + 2 == comparison.more  # a and b are not listed
 
 
+def test_a_comparison_ends_where_a_list_does_not(
+    writer: shmcache.Writer, cache: shmcache.Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """COMPARE4."""
+    monkeypatch.setattr("shmcache.engine.comparing.MOST_MORE", 20)
+    with content(writer, cache) as before, pytest.raises(Refusal, match="more than the cache"):
+        comparison = Comparison(before)
+        for number in range(1000):
+            comparison.take([item(f"c-{number}", "9")])
+
+
 # ---- the work on them ----------------------------------------------------------------------------
 
 

@@ -60,9 +60,15 @@ def test_parts_of_a_revision_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert 410 == failed.value.failure.code
 
 
-def test_a_page_without_keys_that_leads_on_is_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("keys", [[], [b"/a"], [b"/b"], [b"/a/x", b"/0"]],
+                         ids=["none", "before", "after", "backward"])  # fmt: skip
+def test_a_page_without_keys_that_leads_on_is_garbage(
+    keys: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do keys that are not between its start and the end of the prefix lead anywhere."""
     connection = EtcdConnection(EtcdAccess.of("http://127.0.0.1:1"))
-    nothing = messages.RANGE.response(more=True)
+    kvs = [{"key": key, "value": b"{}", "mod_revision": 3} for key in keys]
+    nothing = messages.RANGE.response(more=True, kvs=kvs)
 
     def answered(method: messages.Method, *_: Any, **__: Any) -> Any:
         return method.response.FromString(nothing.SerializeToString())

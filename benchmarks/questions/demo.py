@@ -1,7 +1,7 @@
 """How late do the workers of `shmcache demo` see a change, by the demo's own last words?
 
-A lag is the time from the write at the API server to a worker's loop. The server, the reflector, the
-workers and the table are processes of one machine; nothing else runs on it.
+A lag is the time from the write at the API server to a worker's loop. The server, the reflector,
+the workers and the table are processes of one machine; nothing else runs on it.
 """
 
 from __future__ import annotations

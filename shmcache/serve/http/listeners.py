@@ -58,8 +58,11 @@ def _remove_stale(path: str) -> None:
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)  # a listener whose queue is full would keep us for ever
         try:
             probe.connect(path)
+        except BlockingIOError:
+            pass
         except ConnectionRefusedError:
             os.unlink(path)
             return

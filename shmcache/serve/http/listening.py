@@ -205,7 +205,11 @@ class Listening:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stranger = self.admits is not None and not self.admits(sock)
         if self.tls is not None:
-            sock = self.tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            try:
+                sock = self.tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            except (OSError, ValueError):  # a client that has sent bytes, and is gone
+                sock.close()
+                return
         connection = Connection(self, sock, peer)
         connection.stranger = stranger
         self.connections.add(connection)

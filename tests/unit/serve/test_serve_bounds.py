@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -377,6 +378,30 @@ def test_handshakes_that_do_not_end_make_room_for_those_that_do() -> None:
             assert len(server._shaking) <= 6
         stack.close()
         until(lambda: not server._shaking and not server.connections)
+
+
+def test_a_client_that_sends_and_resets_before_its_handshake_writes_no_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    authority = trustme.CA()
+    ours, theirs = (ssl.SSLContext(side) for side in SIDES)
+    authority.issue_cert("localhost").configure_cert(ours)
+    authority.configure_trust(theirs)
+    with serving(PODS) as asked:
+        asked.serve.server.tls = ours
+        with asked.held_up():
+            for _ in range(20):
+                with client(asked) as sock:
+                    sock.sendall(b"\x16\x03\x01")
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with (
+            socket.create_connection(("127.0.0.1", asked.serve.port), timeout=30) as sock,
+            theirs.wrap_socket(sock, server_hostname="localhost") as secure,
+        ):
+            secure.sendall(GET + b"\r\n")
+            assert secure.recv(100).startswith(b"HTTP/1.1 200 ")
+        until(lambda: not asked.serve.server.connections)
+    assert not caplog.records
 
 
 def test_lists_that_wait_for_room_never_keep_a_probe_out() -> None:

@@ -29,7 +29,7 @@ def test_the_manager_receives_the_lines(manager: socket.socket) -> None:
         assert manager.recv(100) == b"READY=1\nSTATUS=well"
 
 
-def test_without_a_manager_there_is_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_manager_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     assert not notify("READY=1")
 

@@ -1,4 +1,4 @@
-"""Invariant tested: the bar of a first list moves by small steps, and keeps its width."""
+"""Invariant tested: the bar of a first list moves by small steps, keeps its width, and goes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,21 @@ def test_a_bar_moves_by_small_steps_and_keeps_its_width(
             status.counters["bytes"] = step << 16
             shown.show("pods", status)
 
+    assert out.getvalue().endswith("\r\x1b[K"), "the last bar is still there"
     bars = re.findall(r"pods: listing \[([^]]*)\]", out.getvalue())
     assert 200 == len(bars)
     assert {progress.WIDTH} == set(map(len, bars))
     places = [bar.index("━━━━") for bar in bars]
     assert {0, progress.WIDTH - 4} <= {*places}
     assert all(abs(one - other) <= 1 for one, other in itertools.pairwise(places))
+
+
+@pytest.mark.parametrize(("out", "delay"), [(io.StringIO(), 0.0), (Terminal(), 3600.0)])
+def test_a_quick_list_and_a_file_get_no_bar(
+    cache: shmcache.Cache, monkeypatch: pytest.MonkeyPatch, out: io.StringIO, delay: float
+) -> None:
+    monkeypatch.setattr(progress, "DELAY_SECONDS", delay)
+    with progress.Progress(out) as shown:
+        shown.show("pods", cache["pods"].status)
+
+    assert "" == out.getvalue()

@@ -15,6 +15,7 @@ ALL = "/api/v1/pods"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 PARTIAL_ONE = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 QUICK = Serving(fresh_seconds=0.05)
 
 
@@ -62,11 +63,15 @@ def test_discovery_has_the_groups_and_resources_of_the_cache() -> None:
     with serving(many(), resources=["pods", "deployments.apps"]) as asked:
         core, group = asked.get("/api/v1").json, asked.get("/apis/apps").json
         found = asked.get("/apis/apps/v1").json
+        whole = [asked.get(path, Accept=AGGREGATED).json["items"] for path in ("/api", "/apis")]
 
     assert ["pods", "pods/status"] == [one["name"] for one in core["resources"]]
     assert ("APIGroup", "apps") == (group["kind"], group["name"])
     assert ["apps/v1"] == [one["groupVersion"] for one in group["versions"]]
     assert "deployments" in [one["name"] for one in found["resources"]]
+    for resource, [item] in zip(["pods", "deployments"], whole, strict=True):
+        [version] = item["versions"]
+        assert [resource] == [one["resource"] for one in version["resources"]]
 
 
 @pytest.mark.parametrize(

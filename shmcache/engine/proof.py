@@ -24,6 +24,8 @@ Invariants
             answers at an exact version is not listed for each change.
     PROOF6  claims of a feed are numbered. An answer to another than the last one is ignored, and so
             is each that comes after the feed has listed again.
+    PROOF7  after a comparison that people asked for the next one rests for as long as it took, up
+        to MOST_REST: claims have their turns then, and the server is not listed all the time.
 
 Objects that a transform has left out or stripped cannot be compared: those resources make no claim.
 """
@@ -32,6 +34,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,6 +57,8 @@ PAGE = 2000
 """Objects in a page: some 500 KB of metadata."""
 MOST_JOBS = 16
 """Comparisons that people have asked for (verifying.py), and that wait."""
+LEAST_REST, MOST_REST = 0.1, 5.0
+"""Seconds between two of those (PROOF7)."""
 _MASK = (1 << 64) - 1
 
 
@@ -89,6 +94,7 @@ class Prover:
         self._stop = stop
         self._claims: dict[str, Claim] = {}  # by label, the oldest first (PROOF4)
         self._jobs: deque[Callable[[threading.Event], None]] = deque()
+        self._jobs_at = 0.0
         self._ended = False
         self._lock = threading.Condition()
         self._source: Source | None = None
@@ -124,7 +130,10 @@ class Prover:
         while (claim := self._next()) is not None and not self._stop.is_set():
             self._pace.wait(self._stop)
             if not isinstance(claim, Claim):
+                begun = time.monotonic()
                 claim(self._stop)
+                now = time.monotonic()
+                self._jobs_at = now + min(max(now - begun, LEAST_REST), MOST_REST)  # PROOF7
                 continue
             try:
                 self._check(claim)
@@ -135,12 +144,15 @@ class Prover:
     def _next(self) -> Claim | Callable[[threading.Event], None] | None:
         """A job, or the claim that has waited longest; None after end(), once none is left."""
         with self._lock:
-            self._lock.wait_for(lambda: self._claims or self._jobs or self._ended)
-            if self._jobs:
-                return self._jobs.popleft()
-            for label in self._claims:
-                return self._claims.pop(label)
-        return None
+            while True:
+                rest = self._jobs_at - time.monotonic()
+                if self._jobs and rest <= 0:
+                    return self._jobs.popleft()
+                for label in self._claims:
+                    return self._claims.pop(label)
+                if self._ended:
+                    return None
+                self._lock.wait(rest if self._jobs else None)
 
     def _check(self, claim: Claim) -> None:
         theirs = self._listed(claim)

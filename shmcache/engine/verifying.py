@@ -4,6 +4,9 @@ VERIFY1  the prover's thread compares, so that at most one list of metadata is u
 questions wait, further ones are refused.
 VERIFY2  what differs is repaired as after any other comparison (repairing.py).
 VERIFY3  the answer is bounded: FEEDS feeds, SHOWN keys in all; the rest is counted.
+VERIFY4  readers cannot have the server listed all the time: questions about one resource that wait
+share a comparison, which begins after they came and is left out when all of them have left; the
+next one comes after a rest (PROOF7).
 """
 
 from __future__ import annotations
@@ -11,9 +14,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from shmcache.engine import desk
 from shmcache.engine.evidence import Refusal
 from shmcache.errors import ShmCacheError
 from shmcache.source.base import SourceFailed
@@ -44,23 +47,39 @@ class PlanVerifier:
         self._proof = proof
         self._feeds = feeds
         self._ask = ask
+        self._lock = threading.Lock()
+        self._waiting: list[Asked] = []
 
     def submit(self, asked: Asked) -> None:
         """See desk.py."""
-        if not self._ask(partial(self._verify, asked)):
-            asked.answer({"error": "too many comparisons wait"})
+        with self._lock:
+            if len(self._waiting) >= 2 * desk.CONNECTIONS:  # DESK2: half of them have left
+                self._waiting = [one for one in self._waiting if one.lives()]
+            self._waiting.append(asked)
+            begins = len(self._waiting) == 1
+        if begins and not self._ask(self._verify):
+            for one in self._taken():
+                one.answer({"error": "too many comparisons wait"})
 
-    def _verify(self, asked: Asked, stop: threading.Event) -> None:
+    def _taken(self) -> list[Asked]:
+        with self._lock:
+            found, self._waiting = self._waiting, []
+        return found
+
+    def _verify(self, stop: threading.Event) -> None:
+        asked = self._taken()
         feeds = list(self._feeds())
-        if not feeds:
-            asked.answer({"error": "the first list is not stored yet"})
-            return
-        found = []
-        for feed in feeds:
-            if time.monotonic() >= asked.deadline:
-                return  # nobody waits any more
-            found.append(self._compared(feed, max(SHOWN // len(feeds), 1), stop))
-        asked.answer({"feeds": found[:FEEDS], "more": len(found[FEEDS:])})
+        answer: dict[str, Any] = {"error": "the first list is not stored yet"}
+        if feeds:
+            found = []
+            for feed in feeds:
+                now = time.monotonic()
+                if not any(one.deadline > now and one.lives() for one in asked):
+                    return  # nobody waits any more
+                found.append(self._compared(feed, max(SHOWN // len(feeds), 1), stop))
+            answer = {"feeds": found[:FEEDS], "more": len(found[FEEDS:])}
+        for one in asked:
+            one.answer(answer)
 
     def _compared(self, feed: SourceFeed, shown: int, stop: threading.Event) -> dict[str, Any]:
         namespace = {"namespace": feed.parts.namespace}

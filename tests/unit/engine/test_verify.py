@@ -1,5 +1,5 @@
 """Invariant tested: `shmcache verify` reports what differs between a cache and its server, has it
-repaired, and its exit status tells the result (VERIFY1 to VERIFY3).
+repaired, and its exit status tells the result (VERIFY1 to VERIFY4).
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from shmcache.engine.comparing import Disagreement
 from shmcache.engine.desk import Asked
 from shmcache.engine.difference import ServerDifference
 from shmcache.engine.plans import Plan
+from shmcache.engine.rate_limit import Pace
+from shmcache.engine.verifying import PlanVerifier
 from shmcache.protocol.items import Identity
 
 
@@ -134,13 +137,103 @@ def test_only_a_few_comparisons_wait(name: str, monkeypatch: pytest.MonkeyPatch)
         assert run.engine._prover.ask(slow)
         assert begun.wait(DEADLINE)
         answers = list[Any]()
-        verifier = run.engine._desk._verifiers["pods"]
+        [kept] = run.engine._kept
+        proof_of = run.engine._proofs["pods"]
         for _ in range(3):
+            verifier = PlanVerifier(proof_of, lambda: kept.feeds, run.engine._prover.ask)
             verifier.submit(Asked("", "", time.monotonic() + DEADLINE, answers.append))
         assert [{"error": "too many comparisons wait"}] == answers
         go_on.set()
         eventually(lambda: len(answers) == 3, "they are forgotten")
         assert ["feeds", "feeds"] == [next(iter(one)) for one in answers[1:]]
+
+
+class Prover:
+    """Keeps the jobs, until a test does them."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Any] = []
+
+    def ask(self, job: Any) -> bool:
+        self.jobs.append(job)
+        return True
+
+    def work(self) -> None:
+        self.jobs.pop(0)(threading.Event())
+
+
+class Compared:
+    """Counts comparisons, of two feeds."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.then = list[Any]()
+        self.feeds: Any = [SimpleNamespace(parts=SimpleNamespace(namespace=one)) for one in "ab"]
+
+    def difference(self, *_: Any) -> ServerDifference:
+        self.count += 1
+        if self.then:
+            self.then.pop()()
+        return ServerDifference("9", 5, [], 0)
+
+    def correct(self, *_: Any) -> None:
+        pass
+
+
+def test_questions_that_wait_share_a_comparison_that_begins_after_them() -> None:
+    """VERIFY4."""
+    compared, prover, answers = Compared(), Prover(), list[Any]()
+    proof_of: Any = compared
+    verifier = PlanVerifier(proof_of, lambda: compared.feeds, prover.ask)
+
+    def ask() -> None:
+        verifier.submit(Asked("", "", time.monotonic() + DEADLINE, answers.append))
+
+    for _ in range(1000):
+        ask()
+    compared.then.append(ask)  # while the comparison is under way
+    assert len(prover.jobs) == 1
+    prover.work()
+    assert (len(answers), compared.count, len(prover.jobs)) == (1000, 2, 1)
+    prover.work()
+    assert (len(answers), compared.count, prover.jobs) == (1001, 4, [])
+
+
+def test_nothing_is_compared_for_those_who_have_left() -> None:
+    """VERIFY4."""
+    compared, prover, answers = Compared(), Prover(), list[Any]()
+    proof_of: Any = compared
+    verifier = PlanVerifier(proof_of, lambda: compared.feeds, prover.ask)
+    lives, until = [True], time.monotonic() + DEADLINE
+    verifier.submit(Asked("", "", 0.0, answers.append))
+    verifier.submit(Asked("", "", until, answers.append, lives=lambda: lives[0]))
+    compared.then.append(lambda: lives.__setitem__(0, False))  # during the first feed
+    prover.work()
+    assert (compared.count, answers) == (1, [])
+    verifier.submit(Asked("", "", until, answers.append, lives=lambda: False))
+    prover.work()
+    assert (compared.count, answers) == (1, [])
+
+
+def test_claims_have_their_turns_among_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PROOF7: whatever readers ask."""
+    monkeypatch.setattr(proof, "LEAST_REST", 30.0)
+    monkeypatch.setattr(proof, "MOST_REST", 60.0)
+    stop, done = threading.Event(), list[str]()
+    prover = proof.Prover(Pace(1e6), stop)
+    for name in ("first", "second"):
+        prover.ask(lambda _, name=name: done.append(name))  # type: ignore[misc]
+    claim: Any = SimpleNamespace(label="pods")
+    prover.submit(claim)
+    monkeypatch.setattr(prover, "_check", lambda found: done.append(found.label))
+    monkeypatch.setattr(proof, "Claim", SimpleNamespace)
+    thread = threading.Thread(target=prover.run)
+    thread.start()
+    eventually(lambda: len(done) == 2, "the claim waits")
+    stop.set()
+    prover.end()
+    thread.join(DEADLINE)
+    assert done == ["first", "pods"]
 
 
 def test_a_report_is_bounded() -> None:

@@ -10,6 +10,7 @@ them, and a terminal obeys what it reads.
 from __future__ import annotations
 
 import errno
+import os
 
 _TLS = {
     "PEM lib": "not a certificate and its key in PEM form",
@@ -64,3 +65,8 @@ def unheard(address: str, error: OSError) -> str:
 def printable(text: str) -> str:
     """The text without control characters but tabs and line ends (REASON2)."""
     return text if text.replace("\n", "").isprintable() else text.translate(_CONTROLS)
+
+
+def file_shown(name: str) -> str:
+    """The name of a file that anybody may have made, in one line (REASON2)."""
+    return printable(os.fsencode(name).decode(errors="replace").replace("\n", "?"))

@@ -40,7 +40,7 @@ def queue_names(place: Place) -> list[str]:
     return [
         file.removeprefix(start).removesuffix(QUEUE).replace("+", ".").replace("=", "/")
         for file in queue_files(place)
-        if file.endswith(QUEUE)
+        if file.endswith(QUEUE) and place.location.is_of(file, place.trusted)
     ]
 
 
@@ -71,7 +71,7 @@ def board_names(place: Place) -> list[str]:
     start = place.stem + SEPARATOR
     return [
         file.removeprefix(start).removesuffix(".board")
-        for file in sorted(place.location.names(start))
+        for file in place.names(start)
         if file.endswith(".board")
     ]
 

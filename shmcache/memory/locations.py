@@ -8,12 +8,14 @@ opened through a symbolic link, and opening never blocks; descriptors close on e
 from __future__ import annotations
 
 import os
+import stat
 
 from shmcache._native import OK, ffi, lib
 from shmcache.reasons import reason_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any
 
     from shmcache._native import DescriptorOwner
@@ -76,6 +78,14 @@ class Directory:
             return sorted(name for name in os.listdir(self.path) if name.startswith(prefix))
         except FileNotFoundError:
             return []
+
+    def is_of(self, name: str, uids: Collection[int]) -> bool:
+        """Whether it is a file of one of these users: no link, no directory."""
+        try:
+            found = os.stat(self.file(name), follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return stat.S_ISREG(found.st_mode) and found.st_uid in uids
 
     def identity(self, name: str) -> tuple[int, int] | None:
         """Which file has the name now (device, inode), None if none has."""

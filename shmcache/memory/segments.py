@@ -389,7 +389,7 @@ class Place:
     def _other_versions(self) -> list[int]:
         """The layout versions in which caches of this name exist."""
         end = self.pointer[len(PREFIX) :]
-        found = (file.split("-", 2) for file in self.location.names("shmcache-v"))
+        found = (file.split("-", 2) for file in self.names("shmcache-v"))
         return sorted(
             int(parts[1][1:])
             for parts in found
@@ -412,6 +412,11 @@ class Place:
             f"Kubernetes: an emptyDir with medium: Memory and sizeLimit: {size >> 20}Mi, "
             f"mounted at {mount}), or cache less"
         )
+
+    def names(self, start: str) -> list[str]:
+        """The files that begin so, of users whom we trust: anybody can make others."""
+        location = self.location
+        return [file for file in location.names(start) if location.is_of(file, self.trusted)]
 
     def instances(self) -> list[str]:
         """The files of all instances of this cache, finished or not."""
@@ -494,7 +499,11 @@ def _mode_of(kind: str, mode: int) -> int:
 
 
 def cache_names() -> list[str]:
-    """The names of all caches of this layout in shared memory, with or without a writer."""
-    files = SharedMemory().names(PREFIX)
-    ends = (".cache", ".lock")
-    return sorted({file[len(PREFIX) :].rsplit(".", 1)[0] for file in files if file.endswith(ends)})
+    """The names of all caches of this layout in shared memory, with or without a writer.
+
+    Only our own user's and root's: attach() refuses others.
+    """
+    location, users = SharedMemory(), {os.geteuid(), 0}
+    files = [file for file in location.names(PREFIX) if file.endswith((".cache", ".lock"))]
+    own = [file for file in files if location.is_of(file, users)]
+    return sorted({file[len(PREFIX) :].rsplit(".", 1)[0] for file in own})

@@ -10,7 +10,7 @@ import os
 import time
 
 from shmcache._native import BUSY, CORRUPT, STALE, check, ffi, lib, struct_values
-from shmcache.errors import BusyError, CorruptSegment, LayoutMismatch, ShmCacheError
+from shmcache.errors import ShmCacheError
 from shmcache.memory.segments import Place
 from shmcache.reader import holding
 from shmcache.recorder import standing
@@ -137,7 +137,7 @@ def _alive(place: Place, info: Any) -> bool:
     """Whether the writer's lock is held; without access to its file, by what the writer states."""
     try:
         return place.writer_alive()
-    except PermissionError:
+    except OSError:
         beat = int(info.heartbeat_ns)
         return not info.closed and time.monotonic_ns() - beat < HEARTBEAT_SECONDS * 1e9
 
@@ -201,8 +201,8 @@ def queues(cache: Cache) -> dict[str, dict[str, Any]]:
 
         try:
             queue = WorkQueue(cache.place, name)
-        except (BusyError, CorruptSegment, LayoutMismatch):
-            continue  # all its seats are taken, or it is being rebuilt
+        except (ShmCacheError, OSError, ValueError):
+            continue  # all its seats are taken, it is being rebuilt, or it is another user's
         try:
             found[name] = dict(queue.stats())
         finally:
@@ -221,7 +221,7 @@ def controllers(cache: Cache) -> dict[str, Numbers]:
 
         try:
             board = Board(cache.place, name)
-        except (BusyError, LayoutMismatch, OSError):
+        except (ShmCacheError, OSError):
             continue  # another user's, or another version's
         try:
             found[name] = Numbers(board)

@@ -9,6 +9,7 @@ from shmcache.cli.output import finding, report
 from shmcache.cli.output.finding import DONE, MISSING
 from shmcache.cli.output.grid import Grid
 from shmcache.monitor import observing
+from shmcache.reasons import file_shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,10 +102,10 @@ def _files(cache: Cache) -> dict[str, dict[str, Any]]:
     for name in place.location.names(place.stem + "."):
         path = place.location.file(name)
         try:
-            stat = os.stat(path)
+            stat = os.stat(path, follow_symlinks=False)
         except FileNotFoundError:
             continue
-        found[path] = {
+        found[file_shown(path)] = {
             "memory": stat.st_blocks * 512,
             "mode": f"{stat.st_mode & 0o777:04o}",
             "uid": stat.st_uid,

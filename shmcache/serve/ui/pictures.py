@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from shmcache.errors import BusyError, LayoutMismatch, ShmCacheError
+from shmcache.errors import ShmCacheError
 from shmcache.monitor import observing
 
 TYPE_CHECKING = False
@@ -114,7 +114,7 @@ def _controllers(cache: Cache) -> dict[str, dict[str, Any]]:
     for name in board_names(cache.place):
         try:
             board = Board(cache.place, name)
-        except (BusyError, LayoutMismatch, OSError):
+        except (ShmCacheError, OSError):
             continue  # another user's, or another version's
         try:
             numbers = Numbers(board)

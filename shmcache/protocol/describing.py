@@ -5,6 +5,8 @@ DESC1  A description holds what discovery and, of a custom resource, its definit
        with the settings of the plan, so no key of the one may be a key of the other.
 DESC2  A cache that a program filled has no descriptions. Then the names of built-in resources are
        known, and of other ones only what their name in the cache says (`guessed`).
+DESC3  Readers trust a description as they trust the settings: it holds texts, numbers and lists of
+       the types that the API has, whatever a server has stated.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 from functools import cache
 
 from shmcache.protocol.builtins import builtin, defined, optional
+from shmcache.protocol.jsontext import is_text
 from shmcache.protocol.kinds import Kind
 
 TYPE_CHECKING = False
@@ -49,12 +52,26 @@ def columns_of(definition: dict[str, Any] | None, version: str) -> dict[str, Any
     """The part of a description that a CustomResourceDefinition states of one version.
 
     Without a definition, as of a built-in resource or where it may not be read, nothing is stated.
+    Nor is what no definition can have (DESC3).
     """
     kinds = [one for one in defined(definition) if one.version == version] if definition else []
     if not kinds:
         return {"columns": [], "selectable_fields": []}
-    columns = [{key: row[key] for key in _COLUMN if key in row} for row in kinds[0].columns]
-    return {"columns": columns, "selectable_fields": list(kinds[0].fields)}
+    columns = [
+        {key: row[key] for key in _COLUMN if key in row and _fits(key, row[key])}
+        for row in kinds[0].columns
+    ]
+    return {
+        "columns": [row for row in columns if "name" in row],
+        "selectable_fields": list(filter(is_text, kinds[0].fields)),
+    }
+
+
+def _fits(key: str, value: object) -> bool:
+    """Whether a member of a column is of its type."""
+    if key == "priority":
+        return type(value) is int and abs(value) < 1 << 31
+    return is_text(value)
 
 
 def kind_of(settings: Mapping[str, Any]) -> Kind | None:

@@ -19,3 +19,14 @@ def decoded(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def is_text(value: object) -> bool:
+    """Whether it is a string that has bytes: JSON can write half of a surrogate pair, alone."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -24,7 +24,7 @@ from itertools import count
 from typing import Any
 from urllib.parse import quote
 
-from shmcache.protocol.jsontext import decoded
+from shmcache.protocol.jsontext import decoded, is_text
 from shmcache.protocol.status import ServerStatus
 from shmcache.source.base import FailureKind, SourceFailed, SourceFailure
 from shmcache.source.failures import garbage
@@ -207,7 +207,7 @@ def _asked(read: Read, path: str, accept: str) -> Document:
         raise garbage(f"GET {path}", "not a document of discovery")
     try:
         return _parsed(path, found)
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise garbage(f"GET {path}", f"not a document of discovery: {error!r}") from error
 
 
@@ -246,7 +246,11 @@ def _resource(
     group: str, version: str, plural: str, entry: dict[str, Any], kind: str
 ) -> ApiResource:
     singular = entry.get("singularName") or entry.get("singularResource") or ""
-    short_names = tuple(entry.get("shortNames") or ())
+    lists = [tuple(entry.get(name) or ()) for name in ("shortNames", "categories", "verbs")]
+    short_names, categories, verbs = lists
+    for text in (group, version, plural, kind, singular, *short_names, *categories, *verbs):
+        if not is_text(text):
+            raise TypeError(f"{text!r} is not a text")
     return ApiResource(
         group=group,
         version=version,
@@ -255,9 +259,9 @@ def _resource(
         namespaced=bool(entry.get("namespaced")),
         singular=singular,
         short_names=short_names,
-        categories=tuple(entry.get("categories") or ()),
+        categories=categories,
         names=frozenset(name.lower() for name in (plural, kind, singular, *short_names) if name),
-        verbs=frozenset(entry.get("verbs") or ()),
+        verbs=frozenset(verbs),
     )
 
 

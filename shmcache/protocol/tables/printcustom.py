@@ -45,10 +45,10 @@ def declared_column(row: Mapping[str, Any]) -> Column:
             return None
 
     return Column(
-        str(row["name"]),
+        str(row.get("name") or ""),
         cell,
         kind,
-        int(row.get("priority") or 0),
+        priority if isinstance(priority := row.get("priority"), int) else 0,
         str(row.get("format") or ""),
         description=str(row.get("description") or _DESCRIPTION + path),
     )

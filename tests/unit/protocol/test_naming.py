@@ -1,9 +1,11 @@
-"""Invariants tested: NAME1 to NAME4 of naming.py, DESC1 and DESC2 of describing.py."""
+"""Invariants tested: NAME1 to NAME4 of naming.py, DESC1 to DESC3 of describing.py."""
 
 from __future__ import annotations
 
 import json
+import math
 import time
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,8 @@ from shmcache.engine.plans import Plan
 from shmcache.protocol import describing
 from shmcache.protocol.describing import known_as
 from shmcache.protocol.naming import AmbiguousName, UnknownName, resolve
+from shmcache.protocol.tables import printing
+from shmcache.protocol.tables.printcustom import declared_column
 from shmcache.reader import resolving
 from shmcache.source.access import ServerAccess
 from shmcache.source.client import ApiConnection
@@ -246,3 +250,40 @@ def test_a_resource_found_by_another_name_goes_on_after_a_take_over(name: str) -
         while list(pods) != ["b"]:
             assert time.monotonic() < deadline, "the new instance is not read"
         assert pods.name == "pods"
+
+
+ODD: list[Any] = [None, 5, -1, True, [], {}, 10**400, 1.5, math.inf, "\ud800", 1 << 40]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=ascii)
+@pytest.mark.parametrize("key", ["name", "type", "format", "description", "priority", "jsonPath"])
+def test_a_description_holds_nothing_that_no_definition_can_have(
+    key: str, odd: Any, name: str
+) -> None:
+    """DESC3: it can be stored, and readers can make a table by it."""
+    names = {"plural": "widgets", "kind": "Widget"}
+    column = {"name": "A", "type": "string", "jsonPath": ".a"}
+    version = {
+        "name": "v1",
+        "additionalPrinterColumns": [column | {key: odd}, column],
+        "selectableFields": [{"jsonPath": ".spec.a"}, {"jsonPath": ".\ud800"}],
+    }
+    definition = {"spec": {"group": "e.com", "names": names, "versions": [version]}}
+
+    found = describing.columns_of(definition, "v1")
+
+    assert found["columns"][-1] == column
+    assert found["selectable_fields"] == ["spec.a"]
+    with shmcache.Writer(name, ["widgets.e.com"]) as writer:
+        writer.describe("widgets.e.com", **names, group="e.com", **found)
+        with shmcache.attach(name) as cache:
+            kind = describing.kind_of(cache["widgets.e.com"].record()["settings"])
+            assert kind is not None
+            shown = printing.columns(kind)
+            assert "x" in printing.cells(shown, {"metadata": {"name": "w"}, "a": "x"})
+
+
+@pytest.mark.parametrize("priority", [*ODD, "many", "1"])
+def test_columns_of_others_make_a_table_whatever_they_hold(priority: Any) -> None:
+    column = declared_column({"priority": priority, "jsonPath": ".a"})
+    assert column.cell({"a": "x"}) == "x"

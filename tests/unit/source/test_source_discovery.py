@@ -336,7 +336,14 @@ def test_documents_that_are_older_than_a_refusal_are_forgotten_and_younger_ones_
     assert asked.kept.kept("/apis", AGGREGATED) is not None
 
 
-@pytest.mark.parametrize("entry", [{"name": "pods"}, {"kind": "Pod"}, "pods", {"name": None}])
+POD = {"name": "pods", "kind": "Pod", "verbs": ["list", "watch"]}
+
+
+@pytest.mark.parametrize("entry", [
+    {"name": "pods"}, {"kind": "Pod"}, "pods", {"name": None}, POD | {"kind": None},
+    POD | {"kind": "\ud800"}, POD | {"singularName": 5}, POD | {"shortNames": [5]},
+    POD | {"categories": [None]}, POD | {"categories": ["\udfff"]}, POD | {"verbs": [["list"]]},
+])  # fmt: skip
 def test_a_document_of_another_form_is_garbage(entry: Any) -> None:
     asked = Asked({"/api/v1": {"resources": [entry]}})
 

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 __all__ = ["INITIAL_PRIORITY", "QueueShutDown", "WorkQueue"]
 
 INITIAL_PRIORITY = -100
-"""Of the keys of a first list: what changes now goes before them."""
+"""Of the keys of a first list, as in controller-runtime: what changes now goes before them."""
 _NS = 1_000_000_000
 _FOREVER_NS = 1 << 62
 _HUB_SECONDS = 0.02  # where a thread that sleeps would stop all greenlets

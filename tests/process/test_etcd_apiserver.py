@@ -77,6 +77,8 @@ def test_compaction_is_real(etcd: EtcdServer) -> None:
             read(second, f"/api/v1/pods?resourceVersion={version}&resourceVersionMatch=Exact")
         assert refused.value.code == 410
         refused.value.close()
+        watched = read(second, f"/api/v1/pods?watch=1&resourceVersion={version}&timeoutSeconds=1")
+        assert [watched["type"], watched["object"].get("code")] == ["ERROR", 410]
         assert len(second.list("pods")) == 2
 
 

@@ -84,6 +84,18 @@ def test_changes_go_before_the_first_content(
         assert "ns/4" == drain(queue, 1)[0]
 
 
+def test_the_first_content_has_the_low_priority_of_controller_runtime(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    writer.put("pods", "initial", {}, "1")
+    queue = cache.queue("pods")
+    with feeding(cache, queue) as feeder:
+        assert feeder.wait_synced(LONG)
+        queue.add("low", -100)
+        queue.add("higher", -99)
+        assert ["higher", "initial", "low"] == drain(queue, 3)
+
+
 def test_the_key_function_determines_the_keys(
     writer: shmcache.Writer, cache: shmcache.Cache
 ) -> None:

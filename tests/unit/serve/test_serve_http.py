@@ -486,3 +486,21 @@ def test_a_coroutine_may_cancel_itself() -> None:
 
     assert ended == [(False, False), (True, False), (False, True)]
     assert told == [(None, LookupError)]
+
+
+def test_bytes_are_sent_in_their_order_however_few_wait() -> None:
+    with serving(PODS) as asked, socket.create_connection(("127.0.0.1", asked.serve.port)) as sock:
+        sock.settimeout(60)
+        sock.sendall(GET)  # no end: the server waits for more
+        wait_for(lambda: asked.serve.call(lambda: len(asked.serve.server.connections)))
+
+        def send() -> list[int]:
+            (one,) = asked.serve.server.connections
+            backlogs = []
+            for data in (b"a", b"b", b"c"):
+                one.send(data)
+                backlogs.append(one.backlog)
+            return backlogs
+
+        assert asked.serve.call(send) == [0, 0, 0]  # the kernel takes them at once
+        assert b"abc" == b"".join(sock.recv(1) for _ in range(3))

@@ -148,6 +148,8 @@ SURROGATE = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAwLCJzdGFydCI6Ii9cdWQ4MDBcdTA
         ("limit", 400, 'parsing "": invalid syntax'),
         ("watch=1&timeoutSeconds=", 400, 'parsing "": invalid syntax'),
         ("resourceVersion=x", 400, "invalid resource version"),
+        (f"resourceVersion={1 << 64}", 400, "value out of range"),
+        (f"resourceVersion={(1 << 64) - 1}", 504, "Too large resource version"),
         ("resourceVersionMatch=Exact", 422, "forbidden unless resourceVersion"),
         ("resourceVersion=0&resourceVersionMatch=Exact", 422, "forbidden for resourceVersion"),
         ("sendInitialEvents=true", 422, "forbidden for list"),
@@ -158,7 +160,7 @@ SURROGATE = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAwLCJzdGFydCI6Ii9cdWQ4MDBcdTA
     ],
 )
 def test_invalid_parameters(query: str, code: int, words: str) -> None:
-    with serving(many()) as asked:
+    with serving(many(), QUICK) as asked:
         answer = asked.get(f"{ALL}?{query}")
 
         assert answer.code == code

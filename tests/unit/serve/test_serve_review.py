@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,9 +23,12 @@ from shmcache.serve.auth import review
 from shmcache.serve.auth.access import Access
 from shmcache.serve.auth.review import STRANGE_AT_ONCE, Poster, Review
 from shmcache.serve.auth.threads import Workers
+from shmcache.serve.http import listening
 from shmcache.serve.http.listening import peer_of
 from shmcache.serve.http.loop import Loop
 from shmcache.serve.http.shares import Shares
+from shmcache.serve.limits import Limits
+from shmcache.serve.server import Serving
 from shmcache.source.base import SourceFailed
 from shmcache.source.config import ServerSettings, open_server
 from shmcache.testing import ApiServer
@@ -289,13 +292,22 @@ class Reviewer:
 
 
 @contextlib.contextmanager
-def reviewed(clock: Any = None) -> Iterator[tuple[Asked, Reviewer]]:
+def reviewed(clock: Any = None, **limits: int) -> Iterator[tuple[Asked, Reviewer]]:
     reviewer = Reviewer()
     options = {} if clock is None else {"clock": clock}
-    with serving({"pods": [pod(number) for number in range(3)]}) as asked:
-        review = Review(asked.serve.server.loop, reviewer, **options)
+    pods = {"pods": [pod(number) for number in range(3)]}
+    with serving(pods, Serving(limits=Limits(**limits))) as asked:
+        server = asked.serve.server
+        review = Review(server.loop, reviewer, most=server.limits.waiting, **options)
         asked.serve.server.access = Access(review=review)
         yield asked, reviewer
+
+
+def until(fact: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 30
+    while not fact():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def code(asked: Asked, token: str) -> int:
@@ -360,6 +372,43 @@ def test_requests_that_wait_for_an_unknown_token_keep_no_known_user_out(*, stay:
             elif not stay:
                 sock.close()
         assert code(asked, "good") == 200
+
+
+def test_the_smallest_server_asks_for_one_unknown_token_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listening, "peer_of", lambda address: address[0])
+
+    def send(source: str, token: bytes) -> socket.socket:
+        sock = socket.create_connection(
+            ("127.0.0.1", asked.serve.port), timeout=30, source_address=(source, 0)
+        )
+        stack.callback(sock.close)
+        sock.sendall(b"GET /api/v1/pods HTTP/1.1\r\nHost: localhost\r\n"
+                     b"Authorization: Bearer %b\r\n\r\n" % token)  # fmt: skip
+        return sock
+
+    with reviewed(connections=8) as (asked, reviewer), contextlib.ExitStack() as stack:
+        answered = reviewer.held["bad"] = threading.Event()
+        stack.callback(answered.set)
+        first = send("127.0.1.1", b"bad")
+        until(lambda: reviewer.tokens)
+        assert send("127.0.1.2", b"good").recv(12) == b"HTTP/1.1 429"
+        answered.set()
+        assert first.recv(12) == b"HTTP/1.1 401"
+        assert send("127.0.1.2", b"good").recv(12) == b"HTTP/1.1 200"
+
+
+def test_the_threads_of_reviews_end_with_their_server() -> None:
+    before = set(threading.enumerate())
+
+    def workers() -> list[threading.Thread]:
+        return [one for one in {*threading.enumerate()} - before if one.name == "serve-worker"]
+
+    with reviewed() as (asked, _):
+        assert code(asked, "good") == 200
+        assert len(workers()) >= 2  # one asks for users, one for what they may do
+    until(lambda: not workers())
 
 
 def test_refused_tokens_push_no_valid_one_out(monkeypatch: pytest.MonkeyPatch) -> None:

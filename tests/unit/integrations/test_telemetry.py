@@ -66,14 +66,20 @@ def collector() -> Any:
     made.provider.shutdown()
 
 
+def samples(cache: shmcache.Cache) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return {
+        (family.name.removesuffix("_total") + suffix, tuple(sorted(labels.items()))): value
+        for family in Meter(cache).families().values()
+        for suffix, labels, value in family.samples
+    }
+
+
 def test_the_sdk_sees_every_metric(writer: shmcache.Writer, collector: Collector) -> None:
     with shmcache.attach(writer.name) as cache:
         telemetry.observe(cache, collector.provider)
-        wanted = {
-            (family.name.removesuffix("_total") + suffix, tuple(sorted(labels.items()))): value
-            for family in Meter(cache).families().values()
-            for suffix, labels, value in family.samples
-        }
+        commits = ("shmcache_commits", (("cache", writer.name),))
+        eventually(lambda: samples(cache)[commits], "the writer's thread published no counters")
+        wanted = samples(cache)
 
         found = collector.points()
 

@@ -123,6 +123,14 @@ def test_an_object_and_a_definition_in_deep_documents_are_garbage(text: bytes) -
             assert caught.value.failure.kind is FailureKind.GARBAGE
 
 
+@pytest.mark.parametrize("found", [*OTHERS, *({"spec": one} for one in OTHERS[:-2])], ids=repr)
+def test_an_odd_definition_is_garbage(found: Any) -> None:
+    with Wire(answer(orjson.dumps(found))) as wire, pytest.raises(SourceFailed) as caught:
+        source_of(wire.url).definition()
+
+    assert caught.value.failure.kind is FailureKind.GARBAGE
+
+
 @pytest.mark.parametrize("text", DEEP)
 def test_a_deep_bookmark_or_error_ends_nothing(text: bytes) -> None:
     bookmark = b'{"kind":"ConfigMap","metadata":{"resourceVersion":"9"},"data":%b}' % text

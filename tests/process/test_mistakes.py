@@ -209,6 +209,7 @@ MISTAKES = [
     Mistake("run pods --log-format xml", USAGE, "--log-format must be text or json, not 'xml'"),
     Mistake("get pods --no-header", USAGE, "did you mean --no-headers?"),
     Mistake("get pods --chunk-size many", USAGE, "--chunk-size must be a whole number of at"),
+    Mistake("get pods --chunk-size=-1", USAGE, "--chunk-size must be a whole number of at least 0"),
     Mistake("get pods --show-managed-fields=perhaps", USAGE, "must be true or false"),
     Mistake("get pods --timeout 1h30", USAGE, "--timeout must be a duration"),
     Mistake("get pods --max-age 0 --cache {cache}", USAGE, "--max-age must be at least 90s"),

@@ -95,6 +95,21 @@ def test_g46_removed_names_are_recreated(
     assert 1 == writer.stats()["renamed"], "it moved twice"
 
 
+def test_a_child_keeps_a_file_that_got_the_number_of_an_old_lock(writer: shmcache.Writer) -> None:
+    old = writer._handle.lock_fd
+    remove(writer, ("lock",))
+    assert look(writer)
+    assert writer._handle.lock_fd != old
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(old)  # it is free
+    os.dup2(0, old)
+    child = os.fork()
+    if not child:
+        os._exit(0 if os.path.exists(f"/proc/self/fd/{old}") else 1)
+    os.close(old)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def seen_by(cache: shmcache.Cache, writer: shmcache.Writer) -> dict[str, int]:
     """The numbers that metrics are made of."""
     writer._tend()

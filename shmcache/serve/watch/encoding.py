@@ -69,7 +69,7 @@ class WatchForm:
         """Whether objects are shown as rows, the first of a watch with its columns."""
         return self.shape.name == TABLE.name
 
-    def line(self, event: str, obj: View, version: str | None, *, first: bool = False) -> bytes:
+    def line(self, event: str, obj: View, version: str | None, *, first: bool) -> bytes:
         """An event with its object; with `version`, if that differs from its own.
 
         `first`: of this watch. A table brings its columns then.

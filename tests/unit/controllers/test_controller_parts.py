@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 import pickle
+import re
 import subprocess
 import sys
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 import shmcache
 from shmcache._native import lib
 from shmcache.controllers import numbers, predicates, reports, rows, share
-from shmcache.controllers.board import Board
+from shmcache.controllers.board import TENURE, Board
 from shmcache.controllers.numbers import Numbers
 from shmcache.controllers.rows import digest
 from shmcache.controllers.sources import Owns, Sources, Type, Watches
@@ -24,6 +25,7 @@ from shmcache.controllers.tenure import Tenure
 from shmcache.errors import BusyError, LayoutMismatch
 from shmcache.handlers.tombstone import Tombstone
 from shmcache.lease.slots import SLOTS
+from shmcache.memory.companions import ROWS
 from shmcache.memory.segments import Place
 from shmcache.queue.feeder import SourceEvent
 
@@ -434,6 +436,10 @@ def test_numbers_are_those_of_all_processes(place: Place) -> None:
     assert 'reconcile_time_seconds_bucket{controller="c",le="60"} 1\n' in text
     assert 'reconcile_time_seconds_bucket{controller="c",le="+Inf"} 2\n' in text
     assert 'reconcile_time_seconds_sum{controller="c"} 70.004\n' in text
+    upstream = """0.005 0.01 0.025 0.05 0.1 0.15 0.2 0.25 0.3 0.35 0.4 0.45 0.5 0.6 0.7 0.8 0.9 1
+        1.25 1.5 1.75 2 2.5 3 3.5 4 4.5 5 6 7 8 9 10 15 20 25 30 40 50 60 inf"""
+    bounds = re.findall(r'reconcile_time_seconds_bucket\{controller="c",le="([^"]*)"\}', text)
+    assert [float(bound) for bound in upstream.split()] == [float(bound) for bound in bounds]
     one.close()
     other.close()
 
@@ -498,6 +504,23 @@ def test_of_many_deletions_in_slots_of_others_the_oldest_are_forgotten_sharefeed
 
     tenure.set_slots(range(SLOTS), 1)
     assert list(ours.gained()) == ["prod/web-3", "prod/web-1", "prod/web-4"]
+    board.close()
+
+
+def test_a_tenure_writes_to_no_row(place: Place) -> None:
+    board = Board(place, "c")
+    for _ in range(ROWS):
+        board.take_row(1)
+    rows_before = list(board.words[: TENURE // 8])
+    tenure = Tenure(board)
+    tenure.identity = "machine"
+    tenure.fed = 3
+    tenure.extend(1e6)
+    tenure.join()
+    tenure.set_slots(range(SLOTS), 7)
+    assert list(board.words[: TENURE // 8]) == rows_before
+    assert ("machine", 3, True) == (tenure.identity, tenure.fed, tenure.joined)
+    assert dict.fromkeys(range(SLOTS), 7) == tenure.gained()
     board.close()
 
 

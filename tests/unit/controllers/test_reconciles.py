@@ -19,11 +19,11 @@ from reconciled import PATIENCE, Lab, Script, eventually
 
 import shmcache
 from shmcache import states
-from shmcache.controllers import rows
+from shmcache.controllers import rows, running
 from shmcache.controllers.board import Board
 from shmcache.controllers.outcomes import NotCached, is_terminal
 from shmcache.controllers.worker import Worker
-from shmcache.queue.feeder import SourceEvent
+from shmcache.queue.feeder import Feeder, SourceEvent
 
 MODES = pytest.mark.parametrize("asynchronous", [False, True], ids=["thread", "loop"])
 
@@ -543,6 +543,21 @@ def test_run_ends_at_once_where_a_resource_is_not_cached(lab: Lab) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_process_with_a_thread_that_fails_logs_why_and_ends(
+    lab: Lab, script: Script, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no events")
+
+    monkeypatch.setattr(Feeder, "run", fail)
+    monkeypatch.setattr(running.Termination, "install", lambda _: None)
+    one = shmcache.controller("pods", name="lab")(script.function())
+    assert running.work(one, lab.cache.name, (), PATIENCE) == running.FAILED
+    [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.exc_info is not None
+    assert "no events" in str(record.exc_info[1])
+
+
 # ---- own writes ----------------------------------------------------------------------------------
 
 
@@ -572,6 +587,21 @@ def test_waits_for_own_writes_are_outside_of_time_limits_and_hold_no_other_key(
     lab.put("unrelated")
     eventually(lambda: all(script.count[key] == 2 for key in waiting))
     assert lab.numbers(worker).timeouts == 0
+
+
+def test_a_wait_for_a_deletion_ends_when_the_worker_is_stopped(lab: Lab, script: Script) -> None:
+    key, other = lab.put("web"), lab.put("other")
+
+    def delete(_key: str, cache: Any) -> None:
+        shmcache.deleted("pods", cache["pods"][other])
+
+    script.on(key, delete)
+    worker = lab.start(script.function(), catch_up=10 * PATIENCE)
+    eventually(lambda: lab.numbers(worker).results["success"] == 2)
+    lab.put("web")
+    eventually(lambda: lab.numbers(worker).active == 1)
+    lab.stop(worker)
+    assert script.count[key] == 1
 
 
 def test_writes_of_any_number_of_resources_are_waited_for(name: str, script: Script) -> None:

@@ -88,6 +88,7 @@ def test_the_table_names_what_differs(name: str, capsys: pytest.CaptureFixture[s
         assert 1 == main(["verify", "--cache", name])
         text = capsys.readouterr().out
         assert "1 different" in text
+        assert ["pods", "-", "2"] == text.splitlines()[1].split()[:3]
         assert "pods: prod/web-1: absent at the server, version" in text
 
 
@@ -122,6 +123,9 @@ def test_each_namespace_has_its_report(name: str, capsys: pytest.CaptureFixture[
         status, found = report(run, capsys)
         assert 0 == status
         assert {"prod": 3, "test": 1} == {one["namespace"]: one["objects"] for one in found["pods"]}
+        assert 0 == main(["verify", "--cache", name])
+        rows = [line.split()[:3] for line in capsys.readouterr().out.splitlines()[1:]]
+        assert [["pods", "prod", "3"], ["pods", "test", "1"]] == sorted(rows)
 
 
 def test_only_a_few_comparisons_wait(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,6 +141,15 @@ def test_all_selections_show_their_matches(cache: Cache, resource: str, labels: 
             assert [dict(one) for one in found] == expected(namespace, labels, fields), asked
 
 
+@pytest.mark.parametrize(("after", "count"), [("a/b", 1), ("space-0/pod-0003", 0), ("x/y", 0)])
+def test_a_page_of_one_named_object_begins_after_its_key(
+    cache: Cache, after: str, count: int
+) -> None:
+    found = cache["pods"].list("space-0", fields="metadata.name=pod-0003", after=after)
+
+    assert ["pod-0003"][:count] == [one["metadata"]["name"] for one in found]
+
+
 @pytest.mark.parametrize("labels", ["app in (app-1,app-2,app-4)", "app=app-3", "!canary", None])
 @pytest.mark.parametrize("namespace", [None, "space-2"])
 @pytest.mark.parametrize("limit", [1, 7, 500])

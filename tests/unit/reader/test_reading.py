@@ -23,6 +23,7 @@ from shmcache._native import ffi, lib
 from shmcache.errors import ClosedError, ForkedError, Lapped, StaleObjectError
 from shmcache.memory.mapping import Attached
 from shmcache.memory.segments import boot_id
+from shmcache.monitor.observing import observe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -713,6 +714,23 @@ def test_batches_join_without_gap_or_overlap(cache: Cache, writer: Writer) -> No
     assert [number for _, number in seen] == list(range(len(seen)))
     assert [number for number, _ in seen] == list(range(seen[0][0], seen[0][0] + len(seen)))
     assert len(seen) == 498
+
+
+def test_a_lapped_cursor_is_busy_until_it_goes_on(cache: Cache, writer: Writer) -> None:
+    def busy() -> tuple[int, bool]:
+        [worker] = [worker for worker in observe(cache).workers if worker.own]
+        return worker.busy, bool(worker.lag)
+
+    cursor = cache.follow()
+    for number in range(400):
+        writer.put(PODS, key_of(number), pod(number))
+    with pytest.raises(Lapped):
+        cursor.take()
+    assert busy() == (1, True)
+    with cache.snapshot() as snapshot:
+        cursor.resume(snapshot)
+    assert cursor.take() == []
+    assert busy() == (0, False)
 
 
 def test_a_lapped_consumer_gets_the_position_to_resume_at(cache: Cache, writer: Writer) -> None:

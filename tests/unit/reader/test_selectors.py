@@ -152,6 +152,13 @@ OPERATORS = "in, notin, =, ==, !=, gt, lt"
         ("a=(b)", "unable to parse requirement: found '(', expected: identifier"),
         ("!", "unable to parse requirement: found '', expected: identifier"),
         ("-x", f'unable to parse requirement: <nil>: Invalid value: "-x": name part {NAME}'),
+        *[
+            (
+                f"{prefix}/x",
+                f'unable to parse requirement: <nil>: Invalid value: "{prefix}/x": prefix part a ',
+            )
+            for prefix in ("example.Up", "-a.example", "a..b", "a.")
+        ],
         (
             "Up/x",
             (

@@ -221,5 +221,6 @@ def test_watches_end_when_another_cache_replaces_theirs(asked: Asked) -> None:
             event = stream.next()
             assert event is not None
             assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+            assert event["object"]["message"] == "too old resource version: 100 (101)"
             assert stream.next() is None
             assert ["p-0008"] == asked.names(ALL)

@@ -103,14 +103,15 @@ def test_one_user_that_waits_for_a_version_leaves_places_for_others(tmp_path: An
         server = asked.serve.server
         server.access = Access(tokens=Tokens(str(tokens)))
 
-        def wait(token: bytes) -> socket.socket:
-            data = (b"GET /api/v1/pods?resourceVersion=999 HTTP/1.1\r\n" + HOST
+        def wait(token: bytes, version: int = 999) -> socket.socket:
+            data = (b"GET /api/v1/pods?resourceVersion=%d HTTP/1.1\r\n" % version + HOST
                     + b"Authorization: Bearer %b\r\n\r\n" % token)  # fmt: skip
             return stack.enter_context(silent(asked, data))
 
         anns = [wait(b"a") for _ in range(6)]
         until(lambda: server.waiting.taken == 6)
         assert wait(b"a").recv(12) == b"HTTP/1.1 429"
+        assert wait(b"a", 100).recv(12) == b"HTTP/1.1 200", "the present version needs no place"
         wait(b"b")
         until(lambda: server.waiting.taken == 7)
         assert server.waiting.held_by(("user", "bob")) == 1

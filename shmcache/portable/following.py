@@ -7,6 +7,8 @@ transforms.
     FOLLOW1  A pause follows each watch and failure; it grows until a watch lasts or has events.
     FOLLOW2  Credentials are read again when they expire, and once for each request refused by 401.
     FOLLOW3  close() ends within seconds, whatever the server does.
+    FOLLOW4  A watch ends after SILENT_SECONDS without an event, a list that lasts twice as long and
+        brings less than FLOOR bytes a second fails: bytes alone prove nothing.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS, LONGEST_PAUSE = 0.8, 30.0
 CONNECT_SECONDS, SILENT_SECONDS, WATCH_SECONDS = 10.0, 90.0, 300
+FLOOR = 1024
 WELL_SECONDS = 30.0
 """After a watch of this length, or one with events, the pause is the shortest again."""
 EXPIRY_MARGIN = 30.0
@@ -248,8 +251,14 @@ class _Follower(threading.Thread):
 
     def _get(self, path: str, accept: str = "application/json") -> bytes:
         """One document."""
+        begun, found = time.monotonic(), bytearray()
         with self._answer(path, accept) as response:
-            return bytes(response.data)
+            for piece in _pieces(response):
+                found += piece
+                lasted = time.monotonic() - begun
+                if lasted > 2 * SILENT_SECONDS and len(found) < FLOOR * lasted:
+                    raise garbage(f"GET {path}", "the answer comes too slowly")
+        return bytes(found)
 
     def _contact(self) -> None:
         self._writer.note(self._resource, contact_ns=time.monotonic_ns())
@@ -295,18 +304,28 @@ class _Follower(threading.Thread):
         return version
 
 
+def _pieces(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    """A body as it comes."""
+    while piece := response.read1(65536):
+        yield piece
+
+
 def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[dict[str, Any]]:
     """The events of a watch, as they come. SourceFailed for a line longer than LONGEST_LINE."""
     parts: list[bytes] = []
     size = 0
-    for piece in response.stream(65536):
+    heard = time.monotonic()
+    for piece in _pieces(response):
         *ends, rest = piece.split(b"\n")
         for end in ends:
             line = b"".join((*parts, end))
             parts, size = [], 0
             if line.strip():
                 yield decoded(line)
+                heard = time.monotonic()
         parts.append(rest)
         size += len(rest)
         if size > LONGEST_LINE:
             raise garbage("a watch", "an event is far too long")
+        if time.monotonic() - heard > SILENT_SECONDS:
+            raise _Stumbled(f"no event for {SILENT_SECONDS:.0f} s")

@@ -57,6 +57,8 @@ class Server:
         self.allowed: Callable[[str | None], bool] = lambda _: True
         self.silent = ""
         """The part that lists lack: "headers" or "body"."""
+        self.dripping = ""
+        """Answers to "list" or "watch" go on with white space for ever."""
         self.over = threading.Event()
         server = self
 
@@ -83,9 +85,15 @@ class Server:
         if is_list and self.silent == "headers":
             self.over.wait()
         request.send_response(code)
-        request.send_header("Content-Length", str(len(body)))
+        drips = self.dripping == ("watch" if "watch=1" in request.path else is_list and "list")
+        request.send_header("Content-Length", str(1 << 30 if drips else len(body)))
         request.end_headers()
         request.wfile.write(body[:10] if is_list and self.silent else body)
+        try:
+            while drips and not self.over.wait(0.02):
+                request.wfile.write(b"\n ")
+        except OSError:
+            return  # the client has left
         if is_list and self.silent:
             request.wfile.flush()
             self.over.wait()
@@ -181,15 +189,30 @@ def test_an_event_without_end_is_given_up(
         eventually(lambda: "far too long" in caplog.text, "the line was kept")
 
 
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("what", ["watch", "list"])
+def test_white_space_is_not_life(
+    server: Server, name: str, what: str, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """FOLLOW4."""
+    monkeypatch.setattr(following, "SILENT_SECONDS", 0.2)
+    server.dripping = what
+    text = "no event" if what == "watch" else "too slowly"
+    with portable.reflect("pods", name=name, server=server.url):
+        eventually(lambda: text in caplog.text, "the answer goes on")
+        requests = server.watches if what == "watch" else server.lists
+        eventually(lambda: len(requests) > 1, "it is not repeated")
+
+
 def test_events_may_come_in_any_pieces() -> None:
     class Pieces:
         def __init__(self, length: int) -> None:
             self.length = length
+            self.left = event(6) + b"\n" + event(7, text="é")
 
-        def stream(self, _: int) -> Iterator[bytes]:
-            text = event(6) + b"\n" + event(7, text="é")
-            for start in range(0, len(text), self.length):
-                yield text[start : start + self.length]
+        def read1(self, _: int) -> bytes:
+            found, self.left = self.left[: self.length], self.left[self.length :]
+            return found
 
     for length in (1, 7, 100, 10_000):
         pieces: Any = Pieces(length)

@@ -72,9 +72,11 @@ class Evidence:
         fields = ",".join(filter(None, [self._plan.fields, f"metadata.name={name}"]))
         key = f"{namespace}/{name}" if namespace else name
         options = ListOptions(label_selector=self._plan.labels, field_selector=fields)
+        found = None
         with self.source.page(options) as page:
-            found = [item for items in page for item in items if item.key == key]
-        return Identity(found[0].uid or "", found[0].version or "") if found else None
+            for items in page:
+                found = next((item for item in items if item.key == key), found)
+        return Identity(found.uid or "", found.version or "") if found else None
 
     def contents(
         self, take: Callable[[list[Item]], object], limit: int, *, whole: bool = False

@@ -117,6 +117,8 @@ def fetch_one(source: Source, plan: Plan, key: str) -> Item | None:
     name = key.rpartition("/")[2]
     fields = ",".join(filter(None, [plan.fields, f"metadata.name={name}"]))
     options = ListOptions(label_selector=plan.labels, field_selector=fields)
+    found = None
     with source.page(options) as page:
-        found = [item for items in page for item in items if item.key == key]
-    return found[0] if found else None
+        for items in page:
+            found = next((item for item in items if item.key == key), found)
+    return found

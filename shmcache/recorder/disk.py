@@ -3,6 +3,8 @@
 DISK1  A recorder writes in a directory of its own user, or of root, that not everybody may write.
 It opens regular files only, and follows no link. Into an emptyDir itself (mode 0777) everybody
 could put reels, and could remove ours: a directory inside of it is made for our user alone.
+DISK2  The right to open a file or a directory, if only for reading, is the right to lock it. So no
+lock is of something that others may open.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import fcntl
 import os
 import stat
 
+LOCK = ".lock"
 SUFFIX = ".reel"
+_SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIGITS = 8
 
 
@@ -70,9 +74,19 @@ class Disk:
         os.unlink(path)
 
     def lock(self, path: str) -> int:
-        """A descriptor that holds the lock of a directory. BlockingIOError if another one does."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        """A descriptor that holds the lock of a directory. BlockingIOError if another one does.
+
+        The lock is that of a file which our user alone may open (DISK2).
+        """
+        name = os.path.join(path, LOCK)
+        fd = os.open(name, os.O_RDWR | os.O_CREAT | _SAFE, 0o600)
         try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+                raise PermissionError(
+                    errno.EACCES, "it is not a file of this user: remove it", name
+                )
+            os.fchmod(fd, 0o600)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BaseException:
             os.close(fd)
@@ -82,7 +96,7 @@ class Disk:
 
 def open_reel(path: str, flags: int) -> int:
     """A reel that is there (DISK1). OSError."""
-    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = os.open(path, flags | _SAFE)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "it is not a regular file: remove it", path)

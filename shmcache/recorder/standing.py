@@ -4,6 +4,8 @@ The recorder's process writes the file next to the cache's own; every process th
 it.
 
     STAND1  The lock of the file shows whether the recorder lives; the rest is what it reported.
+        Readers of the file, who may be other users, can hold a shared lock of it: that shows
+        nothing, and the next recorder makes another file.
     STAND2  A text is whole, or its checksum is wrong and it is read again.
 """
 
@@ -94,6 +96,12 @@ class StandingFile:
         """BlockingIOError if another recorder of this cache lives."""
         self._fd = _open(place, mode)
         status = _native.lib.shmc_lock_byte(self._fd, 0)
+        if status != _native.OK and not _is_held(self._fd):  # by readers alone (STAND1)
+            os.close(self._fd)
+            place.location.unlink(place.recorder)
+            self._fd = place.location.create(place.recorder, 0o600)
+            status = _native.lib.shmc_lock_byte(self._fd, 0)
+            os.fchmod(self._fd, mode)
         if status != _native.OK:
             os.close(self._fd)
             raise BlockingIOError(errno.EAGAIN, "another recorder of this cache is running")
@@ -118,6 +126,16 @@ def _open(place: Place, mode: int) -> int:
         return place.location.create(place.recorder, mode)
 
 
+def _is_held(fd: int) -> bool:
+    """Whether a recorder holds the lock: only who may write the file can have it alone."""
+    import fcntl
+    import struct
+
+    lock = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+    found: int = struct.unpack_from("h", fcntl.fcntl(fd, fcntl.F_OFD_GETLK, lock))[0]
+    return found == fcntl.F_WRLCK
+
+
 def read(place: Place) -> RecorderStatus | None:
     """The condition of the recorder of a cache; None without one."""
     try:
@@ -131,7 +149,7 @@ def read(place: Place) -> RecorderStatus | None:
                 standing = RecorderStatus()
                 for name, value in found.items():
                     setattr(standing, name, value)
-                standing.alive = _native.lib.shmc_probe_byte(fd, 0) == _native.BUSY
+                standing.alive = _is_held(fd)
                 return standing
     finally:
         os.close(fd)

@@ -3,9 +3,12 @@ its process and its disk; damage and gaps are stated, and no state is ever nearl
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import shutil
+import stat
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -24,12 +27,13 @@ from flights import (
 )
 
 from shmcache.errors import PastUnknown
-from shmcache.recorder.disk import reel_numbers, reel_path
+from shmcache.recorder import standing
+from shmcache.recorder.disk import LOCK, reel_numbers, reel_path
 from shmcache.recorder.history import FlightRecord
 from shmcache.recorder.recorder import FlightRecorder
 from shmcache.recorder.reels import HEAD_SIZE
 from shmcache.recorder.shelf import RecorderLimits
-from shmcache.recorder.standing import FULL, RECORDING
+from shmcache.recorder.standing import FULL, RECORDING, RecorderStatus, StandingFile
 
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 31))
 KEEP: dict[str, Any] = {"keep": 1e6}
@@ -475,6 +479,59 @@ def test_a_directory_has_one_recorder_shelf3(make: Callable[..., RecordedScene])
         scene.recorder(**KEEP)
     recorder.close()
     scene.recorder(**KEEP).close()
+
+
+def test_the_lock_of_a_reader_of_the_directory_keeps_no_recorder_off_disk2(
+    make: Callable[..., RecordedScene],
+) -> None:
+    scene = make()
+    scene.recorder(**KEEP).close()
+    Path(scene.directory).chmod(0o755)
+    directory = os.open(scene.directory, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(directory, fcntl.LOCK_EX)  # another user may do this, too
+
+    recorder = scene.recorder(**KEEP)
+
+    with pytest.raises(BlockingIOError):
+        scene.recorder(**KEEP)
+    recorder.close()
+    os.close(directory)
+    lock = Path(scene.directory) / LOCK
+    assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+    lock.unlink()
+    lock.symlink_to("/dev/null")
+    with pytest.raises(OSError, match="symbolic links"):
+        scene.recorder(**KEEP)
+
+
+def test_the_lock_of_a_reader_of_the_report_keeps_no_recorder_off_stand1(
+    make: Callable[..., RecordedScene],
+) -> None:
+    """A shared lock needs the right to read, which readers of the cache have."""
+    scene = make()
+    place = scene.cache.place
+    StandingFile(place, 0o644).close()
+    path = place.location.file(place.recorder)
+    fd = os.open(path, os.O_RDONLY)
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_RDLCK, 0, 0, 1, 0))
+
+    file = StandingFile(place, 0o644)
+
+    file.write(RecorderStatus("/somewhere"))
+    found = standing.read(place)
+    assert found is not None
+    assert (found.alive, found.directory) == (True, "/somewhere")
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o644
+    with pytest.raises(BlockingIOError):
+        StandingFile(place, 0o644)
+    file.close()
+    os.close(fd)
+    fd = os.open(path, os.O_RDONLY)
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_RDLCK, 0, 0, 1, 0))
+    found = standing.read(place)
+    assert found is not None
+    assert not found.alive
+    os.close(fd)
 
 
 def test_times_never_go_back_record6(make: Callable[..., RecordedScene]) -> None:

@@ -21,6 +21,7 @@ import pytest
 from workers import Command
 
 import shmcache
+from shmcache.cli.output.screen import GREEN
 from shmcache.testing import ApiServer
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -111,6 +112,14 @@ def test_top_is_one_picture_until_q(writer: shmcache.Writer) -> None:
         terminal.until(FIRST_PAGE)
         assert terminal.process.wait(PATIENCE) == 0
         assert termios.tcgetattr(terminal.ours)[3] == terminal.before[3]
+
+
+@pytest.mark.slow
+def test_the_demo_shows_a_synced_state_in_green_until_q() -> None:
+    with Terminal("demo", "--pods", "100", "--workers", "1", "--seconds", "3600") as terminal:
+        terminal.until(f"{GREEN}synced")
+        terminal.press("q")
+        assert terminal.process.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize("form", [[], ["-o", "json"]], ids=["text", "json"])

@@ -134,6 +134,30 @@ def test_blame_has_each_change_of_an_object(scene: RecordedScene) -> None:
         assert {change.kind for change in changes[1:]} <= {"ADDED", "MODIFIED", "DELETED"}
 
 
+def test_blame_shows_what_has_become_of_an_object_behind_a_damaged_place(
+    scene: RecordedScene,
+) -> None:
+    path = Path(reel_path(scene.directory, 1))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    record, kinds = FlightRecord(scene.directory), set()
+    for key in [f"d/n{number}" for number in range(20)]:
+        changes = list(changes_of(record, "pods", key))
+        [found] = [change for change in changes if change.why]
+        assert "checksum" in found.why
+        before = changes[changes.index(found) - 1]
+        assert found.old == before.new
+        assert found.new == scene.states[found.time_ns]["pods"].get(key)
+        kinds.add((found.old is not None, found.kind, found.new is not None))
+    assert {
+        (False, "ADDED", True), (True, "MODIFIED", True), (True, "DELETED", False),
+    } <= kinds <= {
+        (False, "ADDED", True), (True, "MODIFIED", True), (True, "DELETED", False),
+        (True, "", True), (False, "", False),
+    }  # fmt: skip
+
+
 # ---- commands ------------------------------------------------------------------------------------
 
 

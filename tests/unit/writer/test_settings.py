@@ -52,6 +52,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         settings.seats,
         settings.mode,
     )
+    assert 1 << 24 == WriterSettings(ring_slots=1 << 24).ring_slots
     with pytest.raises(dataclasses.FrozenInstanceError):
         settings.seats = 3  # type: ignore[misc]
 

@@ -254,10 +254,13 @@ class Registration:
         if not (yield from self._calls(feed, iter(found))):
             self._resync_after = after  # its objects went stale
         if self._resync_after is None:
-            self._resync_at = self._informer.clock() + (self._wanted.resync or 0)
+            self._resync_later()
 
     def _begin(self, feed: Feed) -> None:
         self._feed = feed
+        self._resync_later()
+
+    def _resync_later(self) -> None:
         if self._wanted.resync is not None:
             self._resync_at = self._informer.clock() + self._wanted.resync
 

@@ -161,6 +161,22 @@ def test_a_restart_goes_on_without_a_list(etcd: EtcdServer, name: str) -> None:
     following.stop()
 
 
+def test_an_interrupted_watch_goes_on_without_a_list(etcd: EtcdServer, name: str) -> None:
+    """As evidence against the content interrupts it; a source that does not watch takes no harm."""
+    with Following(name, etcd, {"widgets": WIDGETS}) as following:
+
+        def watches() -> int:
+            return int(following.cache["widgets"].status.counters["watches"])
+
+        [source] = {feed.parts.source for kept in following.engine._kept for feed in kept.feeds}
+        until(lambda: watches() == 1, "a watch")
+        source.interrupt()
+        until(lambda: watches() == 2, "another watch")
+        following.reaches("widgets", etcd.put(f"{WIDGETS}ns/a", widget("a")))
+        assert following.lists() == 0
+    source.interrupt()
+
+
 def test_progress_moves_the_version_of_a_quiet_prefix(etcd: EtcdServer, name: str) -> None:
     with Following(name, etcd, {"widgets": WIDGETS}) as following:
         revision = etcd.put("/elsewhere", b"1")

@@ -228,3 +228,25 @@ def test_signals_can_be_passed_on() -> None:
 def test_a_fatal_status_ends_all_children() -> None:
     with Worker("spawn", fail) as parent:
         assert parent.hear() == (78, 0)
+
+
+def raise_later(pipe: Connection) -> None:
+    """A supervisor whose owner fails in the middle."""
+    pids: list[int] = []
+
+    def tick() -> float:
+        pids.extend(child.pid for child in supervisor.children)
+        raise RuntimeError("a bug of the owner")
+
+    supervisor = Supervisor([sleep, sleep], tick=tick)
+    with suppress(RuntimeError):
+        supervisor.run()
+    pipe.send((pids, supervisor.alive))
+
+
+def test_an_error_leaves_no_child_behind() -> None:
+    with Worker("spawn", raise_later) as parent:
+        pids, alive = parent.hear()
+        assert 2 == len(pids)
+        assert 0 == alive
+        assert all(map(gone, pids))

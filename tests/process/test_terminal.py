@@ -79,7 +79,9 @@ def test_a_slow_first_list_shows_its_progress_and_then_removes_its_line(
         # the bar comes after 0.3 s, and then ten times a second
         server.faults.slow(1.0, resource="configmaps", times=None)
         kubeconfig = server.kubeconfig(str(tmp_path / "kubeconfig"))
-        with Terminal("run", "configmaps", "--kubeconfig", kubeconfig, "--cache", name) as terminal:
+        with Terminal(
+            "run", "pods", "configmaps", "--kubeconfig", kubeconfig, "--cache", name
+        ) as terminal:
             shown = terminal.until("all first lists are stored")
             terminal.process.terminate()
             assert terminal.process.wait(PATIENCE) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ from shmcache.reader.namespace_versions import versions
 from shmcache.source.base import SourceFailed
 from shmcache.source.etcd import messages
 from shmcache.source.etcd.access import EtcdAccess
-from shmcache.source.etcd.connection import EtcdConnection
+from shmcache.source.etcd.connection import EtcdConnection, EtcdStream
 from shmcache.source.etcd.failures import failed
 from shmcache.source.etcd.history import ClusterHistory
 from shmcache.source.etcd.http2 import CallFailed
@@ -81,6 +82,37 @@ def test_a_late_call_has_a_new_token_the_next_time(late: CallFailed) -> None:
 
     assert vars(connection)["_token"] is None
     connection.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kept"),
+    [
+        (CODE.UNAUTHENTICATED, "etcdserver: invalid auth token", None),
+        (CODE.UNKNOWN, "context deadline exceeded", None),
+        (CODE.UNAVAILABLE, "Socket closed", "mine"),
+    ],
+)
+def test_a_stream_that_its_token_ends_has_a_new_one_the_next_time(
+    code: grpc.StatusCode, text: str, kept: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(error: CallFailed) -> None:
+        raise error
+
+    caplog.set_level(logging.DEBUG)
+    endpoint = "http://127.0.0.1:1"
+    access = EtcdAccess(endpoints=(endpoint,), user="root", password="x")  # noqa: S106
+    connection = EtcdConnection(access)
+    vars(connection).update(_token="mine")  # noqa: S106
+    token = connection.token(Member(access, endpoint))
+    answers = map(fail, [CallFailed(code, text)])
+    stream = EtcdStream(connection, "watch", Member(access, endpoint), token, answers)
+
+    with pytest.raises(SourceFailed):
+        next(iter(stream))
+
+    assert vars(connection)["_token"] == kept
+    left = [] if code is CODE.UNAUTHENTICATED else [f"watch: {endpoint} is left: {text}"]
+    assert left == caplog.messages
 
 
 def test_a_history_does_not_count_as_versions_of_namespaces() -> None:

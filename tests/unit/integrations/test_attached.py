@@ -62,6 +62,20 @@ def test_a_worker_of_gunicorn_that_has_waited_long_enough_logs_what_is_missing(
     assert told == "shmcache: after 0.1 s: no first list of pods: retrying, 403 Forbidden"
 
 
+def test_a_worker_of_gunicorn_whose_master_has_gone_waits_no_longer(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("os._exit", leave)
+    worker = SimpleNamespace(notify=lambda: None, ppid=os.getppid() + 1)
+    with pytest.raises(SystemExit) as ended:
+        gunicorn.await_content(name, 20, worker)
+    assert ended.value.code == 0
+
+
 def test_a_full_cache_is_attached_to_without_a_word(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

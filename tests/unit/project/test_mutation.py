@@ -155,16 +155,28 @@ def test_tests_of_a_child_pass_or_name_the_first_that_fails(tmp_path: Path) -> N
     file.write_text(TESTS)
     hanging = tmp_path / "test_hangs.py"
     hanging.write_text("import time\ndef test_a(): time.sleep(600)\n")
+    ending = tmp_path / "test_ends.py"
+    ending.write_text("import os\ndef test_a(): os._exit(0)\n")
+    broken = tmp_path / "test_broken.py"
+    broken.write_text("import nothing_of_this_name\n")
 
-    good, bad, hangs = (
+    good, bad, hangs, ends, unread = (
         run_tests(list(words), seconds)
-        for *words, seconds in ((f"{file}::test_a", 60.0), (str(file), 60.0), (str(hanging), 0.5))
+        for *words, seconds in (
+            (f"{file}::test_a", 60.0),
+            (str(file), 60.0),
+            (str(hanging), 0.5),
+            (str(ending), 60.0),
+            (str(broken), 60.0),
+        )
     )
 
     assert good == Outcome(passed=True, killer="")
     assert not bad.passed
     assert bad.killer.endswith("::test_b")
     assert hangs == Outcome(passed=False, killer="", late=True)
+    assert ends == Outcome(passed=False, killer="")
+    assert not unread.passed
 
 
 def test_a_fate_is_known_until_a_larger_budget_may_tell_more(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ resource (columns.txt lists the columns that the server's printers declare)."""
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -49,6 +50,19 @@ def test_every_built_in_resource_has_columns_and_every_table_its_resource() -> N
     assert printing.printed() == builtins().keys()
     assert builtins().keys() == DECLARED.keys()
     assert builtins().keys() >= ZEROS.keys()
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict) and value:
+        for each in value.values():
+            yield from _leaves(each)
+    else:
+        yield value
+
+
+@pytest.mark.parametrize("key", sorted(ZEROS))
+def test_an_empty_object_has_the_zeros_of_go_and_nothing_else(key: str) -> None:
+    assert all(leaf in ("", 0, None, {}) for leaf in _leaves(ZEROS[key]))
 
 
 def test_a_resource_is_on_or_off_by_default_and_listed_once() -> None:

@@ -173,6 +173,9 @@ def test_pages_make_up_the_list(
         assert pages == whole
 
 
+NOTHING_ELSE = [{}, {"namespace": "space-1"}]
+
+
 @pytest.mark.parametrize(
     ("asked", "uses"),
     [
@@ -199,7 +202,8 @@ def test_the_shortest_way_is_taken_and_explained(
 
     assert plan.uses == uses
     assert str(plan).startswith(uses)
-    assert plan.why
+    assert (plan.why == "nothing else is asked") == (asked in NOTHING_ELSE)
+    assert (plan.why == "there is no index for it") == (uses == "everything" and asked != {})
 
 
 def test_the_explanation_names_the_ways_not_taken(cache: Cache) -> None:

@@ -27,6 +27,7 @@ from flights import (
 )
 
 from shmcache.errors import PastUnknown
+from shmcache.monitor.metering import Meter
 from shmcache.recorder import standing
 from shmcache.recorder.disk import LOCK, reel_numbers, reel_path
 from shmcache.recorder.history import FlightRecord
@@ -190,7 +191,17 @@ def test_changes_that_the_ring_lost_are_a_stated_gap_record3(
     scene.now += 0.5
     recorder.close()
 
-    assert recorder.standing.gaps > 0
+    told = recorder.standing
+    assert told.gaps > 0
+    file = StandingFile(scene.cache.place, 0o600)
+    file.write(told)
+    metrics = Meter(scene.cache).text()
+    file.close()
+    label = f'{{cache="{scene.cache.name}"}}'
+    assert f"shmcache_recorder_up{label} 1\n" in metrics
+    assert f"shmcache_recorder_gaps_total{label} {told.gaps}\n" in metrics
+    assert f"shmcache_recorder_changes_total{label} {told.events}\n" in metrics
+    assert f"shmcache_recorder_bytes{label} {told.bytes}\n" in metrics
     assert check(scene, scene.now_ns - 1) == len(scene.states)
 
 

@@ -52,16 +52,16 @@ class TimedBody:
         self._waited, self._size = 0.0, 0
 
     def read1(self, most: int) -> bytes:
-        """As of the wire. SourceFailed (SILENT)."""
+        """As of the wire. SourceFailed (SILENT), before a read: the last one may have sufficed."""
         assert self.wire is not None
+        if self._waited > self._seconds:
+            if self._floor is None or self._size < self._floor * self._waited:
+                raise too_slow(self._what, self._size, self._waited, is_watch=self._floor is None)
+            self.renew()
         began = time.monotonic()
         data = self.wire.read1(most)
         self._waited += time.monotonic() - began
         self._size += len(data)
-        if self._waited > self._seconds and data:
-            if self._floor is None or self._size < self._floor * self._waited:
-                raise too_slow(self._what, self._size, self._waited, is_watch=self._floor is None)
-            self.renew()
         return data
 
 

@@ -489,7 +489,9 @@ def test_a_table_survives_its_annotation(rng: Random) -> None:
     assert SlotTable.of(lease) == table
     assert SlotTable.of({"metadata": {}}) == SlotTable()
     beyond = '{"epoch": 1, "slots": {"a": "1' + "0" * 64 + '"}}'
-    for text in ("", "{}", "[]", beyond):
+    last, large = (f'{{"epoch": {number}, "slots": {{}}}}' for number in ((1 << 62) - 1, 1 << 62))
+    assert SlotTable.of({"metadata": {"annotations": {"shmcache.io/slots": last}}}).epoch > 7
+    for text in ("", "{}", "[]", beyond, large, last.replace("4", "-4", 1)):
         lease = {"metadata": {"annotations": {"shmcache.io/slots": text}}}
         with pytest.raises(ValueError, match=r"shmcache\.io/slots"):
             SlotTable.of(lease)

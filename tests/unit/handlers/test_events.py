@@ -409,6 +409,22 @@ def test_a_cache_that_is_forgotten_with_its_loop_ends_its_thread(writer: shmcach
     assert opened() == before
 
 
+def test_a_relay_of_a_process_without_a_standard_input_closes_its_descriptor(
+    cache: shmcache.Cache,
+) -> None:
+    kept = os.dup(0)
+    os.close(0)
+    try:
+        relay = Relay(cache.reader, (waiting.EVERYTHING, waiting.EVERYTHING, cache.reader.latest))
+        assert relay.fd == 0
+        relay.close()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(0)
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+
+
 def test_a_relay_may_be_closed_by_several_threads_at_once(cache: shmcache.Cache) -> None:
     """RELAY1: none of them returns before the thread is done with the descriptor.
 

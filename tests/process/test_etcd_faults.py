@@ -82,7 +82,10 @@ def test_users_and_tokens_that_become_invalid(name: str, tmp_path: Path) -> None
         users.call("RoleGrantPermission", "RolePermissionRequest", name="reader", perm=permission)
         users.add("cache", "reader")
         users.enable()
+        anonymous = etcd.connection
         etcd.authenticate("root", PASSWORD)
+        with pytest.raises(SourceFailed, match="closed"):
+            anonymous.member()
         (tmp_path / "password").write_text(f"{PASSWORD}\n")
 
         plan = {"widgets": WIDGETS}

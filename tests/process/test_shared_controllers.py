@@ -5,6 +5,7 @@ TENURE1 to TENURE3 of tenure.py, COORD1 of coordinator.py, SHAREFEED1 of share.p
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -47,6 +48,7 @@ def test_one_machine_works_and_the_next_takes_over(site: Site) -> None:
     site.check()
     second.send_signal(signal.SIGTERM)
     assert second.hear() == 0
+    assert set(re.findall(r"ended with status (\d+)", second.log())) == {"0"}
     assert site.server.get(LEASES, "web", "default")["spec"]["holderIdentity"] == ""
 
 

@@ -18,6 +18,7 @@ from test_serve_review import ANN, BOB, delegated
 
 import shmcache
 from shmcache.engine.instant_writer import InstantWriter
+from shmcache.serve.auth import permit
 from shmcache.serve.auth.access import Access, Tokens
 from shmcache.serve.limits import Limits
 from shmcache.serve.server import Serving
@@ -612,6 +613,22 @@ def test_rights_that_are_taken_away_end_what_a_viewer_sees(
             deadline = time.monotonic() + PATIENCE
             while len(viewed.next("picture")["resources"]) == 2:
                 assert time.monotonic() < deadline
+
+
+def test_a_revoked_token_ends_the_stream_and_what_ran_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """VIEW1, VIEW3."""
+    monkeypatch.setattr(permit, "RECHECK_SECONDS", 0.05)
+    with delegated(tmp_path) as at:
+        page = offer(at.asked)
+        with Viewed(at.asked, Authorization=f"Bearer {BOB}") as viewed:
+            viewed.next("picture")
+            del at.api.access.tokens[BOB]
+            at.now += 60  # the kept answer expires
+            assert viewed.next("refused")["code"] == 401
+            assert viewed.response.read() == b""
+            assert (len(page.viewers), at.asked.serve.server.lasting.taken) == (0, 0)
 
 
 def test_viewers_take_places_of_lasting_requests() -> None:

@@ -174,15 +174,20 @@ class Rows:
 
     def row(self, obj: Any) -> list[str]:
         """One object's line."""
-        cells = self._shown.row(obj)
+        cells = printing.cells(self._shown, obj)
         found = [one_line(cells[number]) for number in self._columns]
         if not (self._namespace or self._prefix or self._labels or self._all_labels):
             return found
-        metadata = obj["metadata"]
+        metadata = _mapping(obj.get("metadata"))
         if self._prefix:
             found[0] = names.called(self._kind, found[0])
-        labels = metadata.get("labels") or {}
+        labels = _mapping(metadata.get("labels"))
         found += [str(labels.get(label, "")) for label in self._labels]
         if self._all_labels:
             found.append(printing.labels(labels))
-        return [metadata.get("namespace") or "", *found] if self._namespace else found
+        return [str(metadata.get("namespace") or ""), *found] if self._namespace else found
+
+
+def _mapping(found: Any) -> Any:
+    """A part of an object; an empty one for anything else (PRINT1)."""
+    return found if hasattr(found, "items") else {}

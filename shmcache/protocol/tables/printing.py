@@ -5,6 +5,9 @@ have theirs here, and their state by printpods.py; custom ones have those of the
 (printcustom.py). Of built-in resources only the column Name has its description. Objects are dicts
 or Views.
 
+PRINT1  an object that is not as its kind, as a program or an etcd may have it, costs the cells that
+    cannot be worked out, and neither its row nor the table.
+
 A new built-in resource takes a line in builtins.py, and its columns in the module of its group.
 """
 
@@ -13,7 +16,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
-from shmcache.protocol.tables.ages import UNKNOWN, human, since
+from shmcache.protocol.tables.ages import INVALID, UNKNOWN, human, since
 from shmcache.protocol.tables.columns import AGE, NAME, NONE, WIDE, Column, labels
 from shmcache.protocol.tables.printcustom import CUSTOM_AGE, declared_column
 from shmcache.protocol.tables.printpods import pod
@@ -31,6 +34,8 @@ __all__ = ["NONE", "WIDE", "Column", "Shown", "cells", "columns", "columns_of", 
            "table"]  # fmt: skip
 
 
+ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""The errors of a cell that expects another object (PRINT1)."""
 MODULES = ("core", "workloads", "networks", "volumes", "rights", "extensions", "machinery")
 """The modules with the columns of built-in resources, imported when the first table is shown."""
 
@@ -96,8 +101,21 @@ def table(
 
 
 def cells(shown: Sequence[Column], obj: Object) -> list[Any]:
-    """The cells of a row."""
-    return shown.row(obj) if isinstance(shown, Shown) else [one.cell(obj) for one in shown]
+    """The cells of a row; PRINT1 of an object that is not as its kind."""
+    try:
+        return shown.row(obj) if isinstance(shown, Shown) else [one.cell(obj) for one in shown]
+    except ODD:
+        return [_cell(one, obj) for one in shown]
+
+
+def _cell(column: Column, obj: Object) -> Any:
+    try:
+        return column.cell(obj)
+    except ODD:
+        try:
+            return NAME.cell(obj) if column.name == NAME.name else INVALID
+        except ODD:
+            return INVALID
 
 
 # ---- pods: all cells at once, since what they show is found on one way ---------------------------

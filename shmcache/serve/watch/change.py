@@ -9,6 +9,8 @@ from shmcache.protocol import watching
 from shmcache.protocol.versions import number_of
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from shmcache._hot import Delta, View
     from shmcache.serve.watch.encoding import WatchForm
 
@@ -108,10 +110,16 @@ def _before(version: str | None) -> str | None:
 
 def version_of(obj: View) -> str | None:
     """metadata.resourceVersion."""
-    found = obj["metadata"].get("resourceVersion")
+    found = _metadata(obj).get("resourceVersion")
     return found if isinstance(found, str) else None
 
 
 def uid_of(obj: View) -> object:
     """metadata.uid."""
-    return obj["metadata"].get("uid")
+    return _metadata(obj).get("uid")
+
+
+def _metadata(obj: View) -> Any:
+    """Of an object that may have none: programs store what they like."""
+    found = obj.get("metadata")
+    return found if hasattr(found, "items") else {}

@@ -19,10 +19,13 @@ Invariants
         missing from such a difference were not deleted.
     CHANNEL4  a slice is written when all its lines are made: if a part of it cannot be read any
         more, no watch receives any of it.
+    CHANNEL5  an object that one form cannot show ends the watches of that form with an error. The
+        channel goes on, and so do all others.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING
@@ -33,6 +36,7 @@ from shmcache.protocol.versions import number_of
 from shmcache.reader import namespace_versions
 from shmcache.serve.catalogue import declaration
 from shmcache.serve.watch.change import WatchChange, changes_of, difference, ends_gap
+from shmcache.serve.watch.encoding import UNSHOWN
 from shmcache.serve.watch.fills import Fill, Fills
 from shmcache.serve.watch.history import History
 from shmcache.serve.watch.selection import Index
@@ -47,6 +51,8 @@ if TYPE_CHECKING:
     from shmcache.serve.watch.selection import WatchSelection
     from shmcache.serve.watch.watcher import Watcher
 
+logger = logging.getLogger(__name__)
+
 UNKNOWN = 1 << 256
 """The floor of a part whose version is unknown: no watch can resume."""
 SLICE = 64
@@ -59,13 +65,15 @@ KEPT_BYTES = 4 << 20
 class Group:
     """Live watches that receive the same bytes."""
 
-    __slots__ = ("form", "lines", "members", "wrap")
+    __slots__ = ("failed", "form", "lines", "members", "wrap")
 
     def __init__(self, form: WatchForm, wrap: Wrap) -> None:
         self.form = form
         self.wrap = wrap
         self.members: dict[Watcher, None] = {}
         self.lines: list[bytes] = []
+        self.failed = False
+        """An event cannot be written in this form: its watches end with an error."""
 
 
 class Channel:
@@ -280,10 +288,13 @@ class Channel:
     @staticmethod
     def _write(groups: list[Group]) -> None:
         for group in groups:
-            data = group.wrap(group.lines)
+            data = group.wrap(group.lines) if group.lines else b""
             group.lines = []
             for watcher in list(group.members):
-                watcher.deliver(data)
+                if data:
+                    watcher.deliver(data)
+                if group.failed:
+                    watcher.fail(failures.internal_error(UNSHOWN))
 
     def _fill(self, changes: list[WatchChange]) -> list[Group]:
         """The groups that receive something, with their lines (CHANNEL4)."""
@@ -297,13 +308,26 @@ class Channel:
                     if event is None:
                         continue
                     for group in self._groups[selection].values():
-                        group.lines.append(change.line(event, group.form))
+                        self._add_line(group, change, event)
                         filled[group] = None
         except BaseException:
             for group in filled:
                 group.lines = []
             raise
         return list(filled)
+
+    @staticmethod
+    def _add_line(group: Group, change: WatchChange, event: str) -> None:
+        """CHANNEL5: an error of its form is its own."""
+        if group.failed:
+            return
+        try:
+            group.lines.append(change.line(event, group.form))
+        except (Lapped, StaleObjectError):
+            raise
+        except Exception:
+            logger.exception("serve: an event of %s/%s", change.namespace, change.name)
+            group.failed = True
 
     # ---- where the ring does not tell it ---------------------------------------------------------
 

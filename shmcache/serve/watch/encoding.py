@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shmcache._hot import View
     from shmcache.protocol.kinds import Kind
 
+UNSHOWN = "an event cannot be shown in this form: see the log of shmcache serve"
 PARTIAL_KIND = "PartialObjectMetadata"
 
 Wrap = Callable[[Sequence[bytes]], bytes]
@@ -112,10 +113,13 @@ class WatchForm:
     def _under(self, obj: View, version: str | None) -> dict[str, Any]:
         """The object as the form has it, under another version."""
         found = obj.to_dict()
+        metadata = found.get("metadata")
+        if not isinstance(metadata, dict):
+            metadata = found["metadata"] = {}
         if version is not None:
-            found["metadata"]["resourceVersion"] = version
+            metadata["resourceVersion"] = version
         if self.shape.lean:
-            found["metadata"].pop("managedFields", None)
+            metadata.pop("managedFields", None)
         return found
 
     def _row(self, event: str, obj: dict[str, Any], *, first: bool) -> bytes:

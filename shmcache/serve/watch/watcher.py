@@ -17,6 +17,7 @@ WATCHER3  only live watches send bookmarks: everything that the version covers w
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from shmcache.serve.watch.encoding import WatchForm, Wrap
     from shmcache.serve.watch.fills import Fill
     from shmcache.serve.watch.selection import WatchSelection
+
+logger = logging.getLogger(__name__)
 
 CallSoon = Callable[[Callable[[], object]], object]
 
@@ -174,6 +177,9 @@ class Watcher:
                 self._catch_up()
         except (Lapped, StaleObjectError):
             self._overtaken()
+        except Exception:  # CHANNEL5: an object that this form cannot show
+            logger.exception("serve: the events of a watch")
+            self.fail(failures.internal_error(watch_forms.UNSHOWN))
 
     def _again(self) -> None:
         """Goes on in the next turn, after the others had theirs."""

@@ -353,3 +353,16 @@ def test_times_are_kept_parsed_and_not_without_limit(monkeypatch: pytest.MonkeyP
     for _ in range(2):
         assert [ages.since(one) for one in times] == ["60m", "120m", "3h", "4h", "5h", "6h"]
         assert len(ages._parsed) <= 3
+
+
+@pytest.mark.parametrize("key", sorted(printing.printed()))
+def test_an_object_that_is_not_as_its_kind_has_a_row_all_the_same(key: str) -> None:
+    """PRINT1."""
+    shown = printing.columns_of(key)
+    metadata = {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    for odd in (None, 5, True, "x", [], [5], [None], {"a": 5}, 1e308):
+        for part in ("metadata", "spec", "status", "data", "rules", "subjects", "webhooks"):
+            found = printing.cells(shown, {"metadata": metadata, part: odd})
+            assert len(found) == len(shown)
+            if part != "metadata":
+                assert found[[one.name for one in shown].index("Name")] == "a"

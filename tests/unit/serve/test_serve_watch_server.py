@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import socket
 import struct
 import time
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 from served import Asked, Stream, pod, serving
 
 from shmcache import Resource, states
+from shmcache.protocol.tables import printing
 from shmcache.serve.limits import Limits
 from shmcache.serve.server import Serving
 from shmcache.serve.watch import hub as watches
@@ -303,3 +307,65 @@ def test_many_watches_wake_by_one_descriptor_and_read_the_ring_once(asked: Asked
 
     assert channels == 1
     assert told == [("MODIFIED", "p-0001")] * 20
+
+
+def odd(number: int, version: int, **parts: Any) -> dict[str, Any]:
+    """A pod that no API server would have, as a program or an etcd may."""
+    return {**pod(number, version=version), **parts}
+
+
+def test_an_odd_object_stops_no_watch_of_another_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CHANNEL5: neither while they are live, nor of a watch that lags or begins."""
+
+    def cells(_: Any, obj: Any) -> list[Any]:
+        if obj.get("status") == "odd":
+            raise RuntimeError("a bug of a column")
+        return [obj["metadata"]["name"]]
+
+    monkeypatch.setattr(printing, "cells", cells)
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    with serving({"pods": [pod(1)]}, version="100") as asked, contextlib.ExitStack() as stack:
+
+        def watch(query: str) -> Iterator[Any]:
+            connection = http.client.HTTPConnection("127.0.0.1", asked.serve.port, timeout=30)
+            stack.callback(connection.close)
+            path = f"/api/v1/pods?watch=1&timeoutSeconds=60&{query}"
+            connection.request("GET", path, headers={"Accept": table})
+            answer = stack.enter_context(connection.getresponse())
+            return map(orjson.loads, iter(answer.readline, b""))
+
+        plain = stack.enter_context(Stream(asked, "resourceVersion=100&timeoutSeconds=60"))
+        live = watch("resourceVersion=100")
+        asked.apply(pod(2, version=101), "101")
+        assert plain.next_event() == ("ADDED", "p-0002")
+        assert next(live)["object"]["rows"][0]["cells"] == ["p-0002"]
+        asked.apply(odd(3, 102, status="odd"), "102")
+        asked.apply(pod(4, version=103), "103")
+        assert [plain.next_event() for _ in range(2)] == [("ADDED", "p-0003"), ("ADDED", "p-0004")]
+        for found in (live, watch("resourceVersion=101"), watch("resourceVersion=0")):
+            *_, last = found
+            assert (last["type"], last["object"]["code"]) == ("ERROR", 500)
+        assert asked.serve.server.watches.count == 1
+
+
+def test_objects_that_are_not_as_their_kind_reach_every_watch() -> None:
+    with serving({"pods": []}, version="100") as asked:
+        kept = [odd(1, 101, status="odd"), odd(2, 102, spec=5), odd(3, 103, metadata="odd")]
+        with (
+            Stream(asked, "resourceVersion=100&timeoutSeconds=60") as plain,
+            Stream(asked, "resourceVersion=100&timeoutSeconds=60&labelSelector=a!=b") as selected,
+        ):
+            for version, obj in enumerate(kept, 101):
+                with asked.writer.batch():
+                    asked.writer.put("pods", f"default/p-{version}", obj, str(version))
+                    asked.writer.set_version("pods", str(version))
+            for stream in (plain, selected):
+                found = [stream.next() for _ in kept]
+                assert [one and one["object"] for one in found] == kept
+            for version in range(104, 107):
+                asked.delete(f"default/p-{version - 3}", str(version))
+            for stream in (plain, selected):
+                ends = [stream.next() for _ in kept]
+                assert [one and one["type"] for one in ends] == ["DELETED"] * 3
+        table = asked.get("/api/v1/pods", Accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+        assert table.code == 200

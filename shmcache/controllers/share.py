@@ -50,10 +50,10 @@ class TenureShare:
     def gained(self) -> Iterator[str]:
         """The keys of slots that were gained since the last time (SHAREFEED1)."""
         slots = self._tenure.gained()
-        self._adding = max(slots.values(), default=0)
+        self._adding = 0
         if not slots or self._resource not in self._cache:
-            self._adding = 0
             return
+        self._adding = max(slots.values())
         for key, _ in self._cache[self._resource].range():
             if slot_of(key) in slots and self._sources.ours(key):
                 yield str(key)

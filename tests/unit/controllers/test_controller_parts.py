@@ -24,7 +24,7 @@ from shmcache.controllers.sources import Owns, Sources, Type, Watches
 from shmcache.controllers.tenure import Tenure
 from shmcache.errors import BusyError, LayoutMismatch
 from shmcache.handlers.tombstone import Tombstone
-from shmcache.lease.slots import SLOTS
+from shmcache.lease.slots import SLOTS, slot_of
 from shmcache.memory.companions import ROWS
 from shmcache.memory.segments import Place
 from shmcache.queue.feeder import SourceEvent
@@ -504,6 +504,72 @@ def test_of_many_deletions_in_slots_of_others_the_oldest_are_forgotten_sharefeed
 
     tenure.set_slots(range(SLOTS), 1)
     assert list(ours.gained()) == ["prod/web-3", "prod/web-1", "prod/web-4"]
+    board.close()
+
+
+def test_a_gained_slot_brings_its_objects_and_its_late_deletions_once_sharefeed1(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    one = shmcache.controller("pods", name="web", machines=shmcache.LeaseSettings("web"))(print)
+    keys = [f"prod/web-{number}" for number in range(40)]
+    writer.replace("pods", [obj(key[5:]) for key in keys[:20]])
+    board = Board(cache.place, "web")
+    tenure = Tenure(board)
+    half = {slot for slot in range(SLOTS) if slot % 2}
+    tenure.set_slots(half, 1)
+    tenure.set_slots({slot for slot in half if slot > SLOTS // 2}, 2)
+    ours = share.TenureShare(tenure, cache, one)
+    of_half = {key for key in keys if slot_of(key) in half}
+    assert 0 < len(of_half & {*keys[:20]}) < 20
+    assert set(ours.gained()) == of_half & {*keys[:20]}
+    ours.added()
+    assert list(ours.gained()) == []
+
+    for kind, resource, key in (
+        *(("DELETED", "pods", key) for key in keys[20:]),
+        ("MODIFIED", "pods", "prod/modified"), ("DELETED", "nodes", "prod/other"),
+    ):  # fmt: skip
+        event = SourceEvent(resource, kind, key, {}, None)
+        assert ours.ours([key], event) == ([key] if slot_of(key) in half else [])
+    tenure.set_slots(set(range(SLOTS)) - half, 3)
+    assert set(ours.gained()) == {*keys} - of_half
+    assert set(ours.gained()) == {*keys[:20]} - of_half, "deletions come once"
+    ours.added()
+    assert list(ours.gained()) == []
+    board.close()
+
+
+def test_a_gained_slot_waits_for_a_resource_that_comes_late_sharefeed1(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    one = shmcache.controller("jobs", name="web", machines=shmcache.LeaseSettings("web"))(print)
+    board = Board(cache.place, "web")
+    ours = share.TenureShare(Tenure(board), cache, one)
+    for slots in ((), range(SLOTS)):
+        Tenure(board).set_slots(slots, 1)
+        assert list(ours.gained()) == []
+        ours.added()
+    writer.add_resource("jobs")
+    writer.apply("jobs", [obj("late")])
+    assert list(ours.gained()) == ["prod/late"]
+    board.close()
+
+
+def test_a_deletion_is_remembered_for_ten_minutes_sharefeed1(
+    cache: shmcache.Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("shmcache.controllers.share.time.monotonic", lambda: clock[0])
+    one = shmcache.controller("pods", name="web", machines=shmcache.LeaseSettings("web"))(print)
+    board = Board(cache.place, "web")
+    ours = share.TenureShare(Tenure(board), cache, one)
+    for when in (1000.0, 1001.0):
+        clock[0] = when
+        key = f"prod/at-{when:.0f}"
+        assert ours.ours([key], SourceEvent("pods", "DELETED", key, {}, None)) == []
+    clock[0] = 1601.0
+    Tenure(board).set_slots(range(SLOTS), 1)
+    assert list(ours.gained()) == ["prod/at-1001"]
     board.close()
 
 

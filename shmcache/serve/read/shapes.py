@@ -43,7 +43,9 @@ def one(kind: Kind, view: View, shape: Shape) -> bytes:
     """The body of a single object."""
     if shape.name == accept.TABLE.name:
         row = _Rows(kind, shape)
-        version = {"resourceVersion": view["metadata"].get("resourceVersion", "")}
+        metadata = view.get("metadata")  # of a program's object there may be none
+        stated = metadata.get("resourceVersion", "") if hasattr(metadata, "items") else ""
+        version = {"resourceVersion": stated}
         return row.head(version) + row(view) + b"]}\n"
     if shape.name == accept.PARTIAL.name:
         return view.json_in(partial(shape)) + b"\n"

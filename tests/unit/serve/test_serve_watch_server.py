@@ -362,10 +362,11 @@ def test_objects_that_are_not_as_their_kind_reach_every_watch() -> None:
             for stream in (plain, selected):
                 found = [stream.next() for _ in kept]
                 assert [one and one["object"] for one in found] == kept
+            table = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+            for path in ("pods", *(f"namespaces/default/pods/p-{n}" for n in range(101, 104))):
+                assert asked.get(f"/api/v1/{path}", **table).code == 200
             for version in range(104, 107):
                 asked.delete(f"default/p-{version - 3}", str(version))
             for stream in (plain, selected):
                 ends = [stream.next() for _ in kept]
                 assert [one and one["type"] for one in ends] == ["DELETED"] * 3
-        table = asked.get("/api/v1/pods", Accept="application/json;as=Table;v=v1;g=meta.k8s.io")
-        assert table.code == 200

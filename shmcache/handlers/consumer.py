@@ -25,7 +25,7 @@ from shmcache.errors import ClosedError, ForkedError, Lapped, StaleObjectError
 from shmcache.handlers.cursorfile import CursorFile
 from shmcache.handlers.tombstone import Tombstone
 from shmcache.reader import waiting
-from shmcache.reader.sharding import uid_of
+from shmcache.reader.sharding import metadata_of, uid_of
 from shmcache.states import has_content
 
 TYPE_CHECKING = False
@@ -400,5 +400,5 @@ class Consumer:
 
 
 def _identity(obj: Any) -> Identity:
-    version = obj["metadata"].get("resourceVersion") if "metadata" in obj else None
+    version = metadata_of(obj).get("resourceVersion")
     return uid_of(obj), version if isinstance(version, str) else None

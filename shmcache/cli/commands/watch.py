@@ -24,6 +24,7 @@ from shmcache.cli.output.targets import (
     warn,
 )
 from shmcache.monitor.starting import without_writer
+from shmcache.reader.sharding import metadata_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def _register(
     wanted = {name for found, _, name in asked.named if found == resource.name}
 
     def put(event: str, obj: Any, *, initial: bool = False) -> None:
-        name = obj["metadata"]["name"]
+        name = metadata_of(obj).get("name")
         if not wanted or name in wanted:
             lines.put((initial, watched.show(event, obj)))
 

@@ -9,6 +9,7 @@ import shmcache
 from shmcache.cli.output import gotext
 from shmcache.cli.output.finding import USAGE, Trouble
 from shmcache.cli.output.names import called
+from shmcache.reader.sharding import metadata_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,8 +92,8 @@ def without_fields(found: Found) -> Found:
 
 def without_managed_fields(obj: Any) -> Any:
     """One object without metadata.managedFields."""
-    metadata = obj.get("metadata")
-    if metadata is None or "managedFields" not in metadata:
+    metadata = metadata_of(obj)
+    if "managedFields" not in metadata:
         return obj
     rest = {name: metadata[name] for name in metadata if name != "managedFields"}
     return {**{name: obj[name] for name in obj}, "metadata": rest}
@@ -136,7 +137,7 @@ def _yaml(found: Found, *, alone: bool) -> str:
 
 
 def _name(found: Found, *, alone: bool) -> str:  # noqa: ARG001 - as each form
-    return "".join([f"{called(kind, obj['metadata']['name'])}\n" for kind, obj in found])
+    return "".join([f"{called(kind, metadata_of(obj).get('name', ''))}\n" for kind, obj in found])
 
 
 _SIMPLE: dict[str, OutputForm] = {"json": _json, "yaml": _yaml, "name": _name}

@@ -9,6 +9,7 @@ import time
 
 from shmcache.cli.arguments import value
 from shmcache.cli.output.finding import MISSING, USAGE, Trouble
+from shmcache.reader.sharding import metadata_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def managers(old: Any, new: Any) -> str:
     """Whose entries of managedFields changed; "-" where the cache keeps none."""
 
     def entries(obj: Any) -> dict[tuple[str, str], Any]:
-        fields = (obj["metadata"].get("managedFields") or ()) if obj is not None else ()
+        fields = (metadata_of(obj).get("managedFields") or ()) if obj is not None else ()
         return {
             (str(one.get("manager")), str(one.get("subresource") or "")): dict(one)
             for one in fields

@@ -11,6 +11,7 @@ from shmcache.protocol.selectors.fields import MADE
 from shmcache.protocol.tables import printing
 from shmcache.reader import resolving
 from shmcache.reader.selectors import FieldSelector
+from shmcache.reader.sharding import metadata_of
 from shmcache.reasons import printable
 
 TYPE_CHECKING = False
@@ -178,16 +179,12 @@ class Rows:
         found = [one_line(cells[number]) for number in self._columns]
         if not (self._namespace or self._prefix or self._labels or self._all_labels):
             return found
-        metadata = _mapping(obj.get("metadata"))
+        metadata = metadata_of(obj)
         if self._prefix:
             found[0] = names.called(self._kind, found[0])
-        labels = _mapping(metadata.get("labels"))
+        labels = metadata.get("labels")
+        labels = labels if hasattr(labels, "items") else {}
         found += [str(labels.get(label, "")) for label in self._labels]
         if self._all_labels:
             found.append(printing.labels(labels))
         return [str(metadata.get("namespace") or ""), *found] if self._namespace else found
-
-
-def _mapping(found: Any) -> Any:
-    """A part of an object; an empty one for anything else (PRINT1)."""
-    return found if hasattr(found, "items") else {}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmcache.protocol import accept, framing
 from shmcache.protocol.tables import printing
+from shmcache.reader.sharding import metadata_of
 from shmcache.serve.read.lists import ListForm
 
 if TYPE_CHECKING:
@@ -43,9 +44,7 @@ def one(kind: Kind, view: View, shape: Shape) -> bytes:
     """The body of a single object."""
     if shape.name == accept.TABLE.name:
         row = _Rows(kind, shape)
-        metadata = view.get("metadata")  # of a program's object there may be none
-        stated = metadata.get("resourceVersion", "") if hasattr(metadata, "items") else ""
-        version = {"resourceVersion": stated}
+        version = {"resourceVersion": metadata_of(view).get("resourceVersion", "")}
         return row.head(version) + row(view) + b"]}\n"
     if shape.name == accept.PARTIAL.name:
         return view.json_in(partial(shape)) + b"\n"

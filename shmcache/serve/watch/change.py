@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from shmcache.protocol import watching
 from shmcache.protocol.versions import number_of
+from shmcache.reader.sharding import metadata_of
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from shmcache._hot import Delta, View
     from shmcache.serve.watch.encoding import WatchForm
 
@@ -110,16 +109,10 @@ def _before(version: str | None) -> str | None:
 
 def version_of(obj: View) -> str | None:
     """metadata.resourceVersion."""
-    found = _metadata(obj).get("resourceVersion")
+    found = metadata_of(obj).get("resourceVersion")
     return found if isinstance(found, str) else None
 
 
 def uid_of(obj: View) -> object:
     """metadata.uid."""
-    return _metadata(obj).get("uid")
-
-
-def _metadata(obj: View) -> Any:
-    """Of an object that may have none: programs store what they like."""
-    found = obj.get("metadata")
-    return found if hasattr(found, "items") else {}
+    return metadata_of(obj).get("uid")

@@ -237,3 +237,18 @@ def test_an_address_to_listen_on_is_read(text: str, expected: tuple[str, int, st
 def test_an_address_that_cannot_be_listened_on_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"must be HOST:PORT, :PORT or unix:PATH"):
         _listen(text)
+
+
+@pytest.mark.parametrize("form", ["", "wide", "yaml", "json", "name", "jsonpath={.items[*].status}",
+                                  "custom-columns=A:.metadata.name"])  # fmt: skip
+def test_objects_of_another_shape_are_shown_in_every_form(
+    form: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with shmcache.Writer(name, ["pods"]) as writer:
+        odd: list[object] = ["text", None, 5, [], {"name": 5, "labels": "text"}]
+        for number, metadata in enumerate(odd):
+            writer.put("pods", f"n/o{number}", {"metadata": metadata, "status": metadata})
+        writer.put("pods", "n/none", {})
+        forms = ["-o", form] if form else ["--show-labels", "-L", "app"]
+        assert main(["get", "pods", "-A", *forms, "--cache", name]) == 0
+        assert capsys.readouterr().out

@@ -752,3 +752,20 @@ def test_a_consumer_remembers_nothing_of_acknowledged_events(
             writer.delete("pods", f"prod/a-{number}", str(2 * number + 2))
             assert 1 == len(drained(consumer))
             assert {} == consumer._after == dict(consumer._file.known)
+
+
+@pytest.mark.parametrize("metadata", ["text", None, 5, [], {"resourceVersion": 7, "uid": []}])
+def test_an_object_of_another_shape_ends_no_consumer(
+    writer: shmcache.Writer, opened: Callable[..., Consumer], metadata: Any
+) -> None:
+    """By deltas, and by the difference of a successor."""
+    with opened() as consumer:
+        writer.put("pods", "prod/odd", {"metadata": metadata})
+        writer.put("pods", "prod/none", {})
+        writer.apply("pods", [pod("a", 1)])
+        events = drained(consumer)
+        assert sorted(story(events)) == [("ADDED", "a"), ("ADDED", "none"), ("ADDED", "odd")]
+    writer.replace("pods", [pod("a", 1)])
+    writer.put("pods", "prod/odd", {"metadata": metadata})
+    with opened() as successor:
+        assert ("DELETED", "none") in story(drained(successor))

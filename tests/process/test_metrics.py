@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workers import Command
+from workers import Command, eventually
 
 import shmcache
 from shmcache.monitor import metrics
 from shmcache.monitor.families import Families, render
 from shmcache.monitor.health import Endpoint
 from shmcache.monitor.metrics_server import MetricsServer, parse
+from shmcache.monitor.observing import observe
 from shmcache.testing import ApiServer
 
 prometheus = pytest.importorskip(
@@ -97,6 +98,47 @@ def test_metrics_of_the_server_have_client_gos_names(cache: shmcache.Cache) -> N
     assert 0 < value(found, "shmcache_resource_bytes", resource="pods", kind="values")
     assert 1 == value(found, "shmcache_up")
     assert 1 == value(found, "shmcache_verified")
+
+
+COUNTED = {
+    "relists": "shmcache_resource_relists_total",
+    "bookmarks": "shmcache_resource_bookmarks_total",
+    "errors": "shmcache_resource_errors_total",
+    "bytes": "shmcache_resource_received_bytes_total",
+    "refused": "shmcache_resource_refused_total",
+    "repaired": "shmcache_resource_repaired_total",
+    "cut": "shmcache_resource_watches_cut_total",
+}
+
+
+def test_each_count_and_fact_of_a_cache_has_its_metric(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    writer.note("widgets.example.com/v1", **{each: 10 + at for at, each in enumerate(COUNTED)})
+    eventually(lambda: observe(cache).stats["deltas"], "the writer has not tended its counts")
+    with cache.snapshot():
+        found = samples(metrics.Meter(cache).text())
+
+    widgets = {"resource": "widgets.example.com/v1"}
+    assert {each: 10 + at for at, each in enumerate(COUNTED)} == {
+        each: value(found, metric, **widgets) for each, metric in COUNTED.items()
+    }
+    assert [1, 0] == [
+        value(found, "shmcache_resource_synced", resource=each)
+        for each in ("pods", widgets["resource"])
+    ]
+    assert 1 == value(found, "shmcache_info", cache=cache.name, version=shmcache.__version__)
+    assert 1 == value(found, "shmcache_writer_incarnation")
+    assert PATIENCE > value(found, "shmcache_writer_heartbeat_age_seconds")
+    assert 345678901234567 == value(found, "informer_store_resource_version", resource="pods")
+    size, most = (value(found, "shmcache_memory_bytes", kind=each) for each in ("bytes", "maximum"))
+    assert 0 < size <= most
+    assert 7 == value(found, "shmcache_deltas_total")
+    assert 0 < value(found, "shmcache_commits_total")
+    assert 7 == value(found, "shmcache_window_deltas")
+    assert 1 == value(found, "shmcache_workers") < value(found, "shmcache_seats")
+    assert 1 == value(found, "shmcache_worker_pins", pid=str(os.getpid()))
+    assert 1 << 20 < value(found, "shmcache_worker_private_bytes", pid=str(os.getpid()))
 
 
 def test_the_time_to_store_events_has_client_gos_name(

@@ -7,6 +7,7 @@ import asyncio
 import functools
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from shmcache.controllers import rows, running
 from shmcache.controllers.board import Board
 from shmcache.controllers.outcomes import NotCached, is_terminal
 from shmcache.controllers.worker import Worker
+from shmcache.monitor.metering import Meter
 from shmcache.queue.feeder import Feeder, SourceEvent
 
 MODES = pytest.mark.parametrize("asynchronous", [False, True], ids=["thread", "loop"])
@@ -260,6 +262,11 @@ def test_an_event_whose_function_raises_comes_again(
     lab.put("n2", "nodes")
     eventually(lambda: lab.numbers(worker).source_errors >= 4)
     assert script.quiet()
+    shown = re.search(
+        r"shmcache_controller_source_errors_total{[^}]*} (\d+)", Meter(lab.cache).text()
+    )
+    assert shown is not None
+    assert int(shown[1]) >= 4
     key = lab.put("web")
     assert script.hear() == key  # others go on
     lab.writer.delete("nodes", "prod/n2")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import re
 import shutil
 import stat
 import struct
@@ -202,6 +203,10 @@ def test_changes_that_the_ring_lost_are_a_stated_gap_record3(
     assert f"shmcache_recorder_gaps_total{label} {told.gaps}\n" in metrics
     assert f"shmcache_recorder_changes_total{label} {told.events}\n" in metrics
     assert f"shmcache_recorder_bytes{label} {told.bytes}\n" in metrics
+    seen = re.findall(r"shmcache_recorder_(behind|reach)_seconds{[^}]*} ([0-9.e+]+)\n", metrics)
+    behind, reach = (float(seconds) for _, seconds in seen)
+    assert ["behind", "reach"] == [each for each, _ in seen]
+    assert behind < reach  # both by the wall clock, which the scene has set long ago
     assert check(scene, scene.now_ns - 1) == len(scene.states)
 
 

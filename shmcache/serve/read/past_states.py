@@ -9,9 +9,9 @@ PAST1  A page is of exactly the generation that its token names: never of "about
 PAST2  What cannot be had exactly any more is refused (410). A kept root that was revoked, because
     its writer needed the memory, is such a case.
 PAST3  Kept are at most `MOST` roots, none longer than `SECONDS`.
-PAST4  A version names a state of one history. A kept root answers for a version only as long as no
-    list has replaced the content since: the server may have been restored, and has given the same
-    version to another state by now.
+PAST4  A version alone names a state only as far as the ring leads back, change by change. A kept
+    root does not answer for its version: the server may have been restored since, and have given
+    that version to another state, or a repair may have shown that an event was missing there.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shmcache.errors import ShmCacheError
 from shmcache.protocol.versions import number_of
-from shmcache.reader import namespace_versions
 from shmcache.reader.undoing import undone, undone_to_version
 
 if TYPE_CHECKING:
-    from shmcache._hot import Record, Root, View
+    from shmcache._hot import Root, View
 
 MOST = 8
 SECONDS = 300.0
@@ -94,28 +92,10 @@ class PastStates:
         changed = undone(latest, number, generation)
         return None if changed is None else State(latest, number, version, key, changed)
 
-    def of_version(self, latest: State, version: str, namespace: str = "") -> State | None:
-        """The state of exactly this version; None if it is not known any more.
-
-        `namespace`: of this part, which may have versions of its own.
-        """
-        self.tidy()
-        breaks = latest.root.record(latest.number)["breaks"]
-        for root, _ in reversed(self._kept.values()):
-            if root.valid and root.instance == latest.root.instance:
-                record = _record(root, latest.number)
-                if record is None or record["breaks"] != breaks:
-                    continue
-                if namespace_versions.version_of(record, namespace) == version:
-                    return state_of(root, latest.number, version)
+    @staticmethod
+    def of_version(latest: State, version: str) -> State | None:
+        """The state of exactly this version; None if it is not known any more (PAST4)."""
         changed = undone_to_version(latest.root, latest.number, number_of(version))
         if changed is None:
             return None
         return State(latest.root, latest.number, version, None, changed)
-
-
-def _record(root: Root, number: int) -> Record | None:
-    try:
-        return root.record(number)
-    except (ShmCacheError, LookupError):
-        return None

@@ -136,12 +136,12 @@ def _state(
     version = namespace_versions.version_of(root.record(number), namespace) or "0"
     latest = past.state_of(root, number, version)
     if asked.continue_token:
-        return _continued(server, served, latest, asked.continue_token, namespace)
+        return _continued(server, served, latest, asked.continue_token)
     wanted = validation.numeric(asked.resource_version)
     legacy = not asked.resource_version_match and asked.limit > 0 and wanted > 0
     if (asked.resource_version_match != validation.EXACT and not legacy) or str(wanted) == version:
         return latest, None
-    found = server.past.of_version(latest, str(wanted), namespace)
+    found = server.past.of_version(latest, str(wanted))
     if found is None or not _shows(found, served):
         raise failures.expired(failures.LIST_TOO_OLD)
     return found, None
@@ -156,9 +156,7 @@ def _shows(state: State, served: Served) -> bool:
     return record["name"] == served.name and declaration(record) == served.declaration
 
 
-def _continued(
-    server: Server, served: Served, latest: State, text: str, namespace: str
-) -> tuple[State, str]:
+def _continued(server: Server, served: Served, latest: State, text: str) -> tuple[State, str]:
     token = tokens.decode(text)
     after = token.start.removesuffix("\0")
     exact, version = lists.generation_of(token), str(token.version)
@@ -167,7 +165,7 @@ def _continued(
     elif token.version == tokens.LATEST or version == latest.version:
         found = latest
     else:
-        found = server.past.of_version(latest, version, namespace)
+        found = server.past.of_version(latest, version)
     if found is None or not _shows(found, served):
         again = tokens.encode(tokens.LATEST, after)
         raise failures.expired(failures.CONTINUE_TOO_OLD, again)

@@ -4,18 +4,30 @@ transform."""
 from __future__ import annotations
 
 import logging
+import os
 import threading
+import time
+from multiprocessing.connection import Connection
 
 import orjson
 import pytest
+from confirmed_reads import eventually
+from workers import Worker
 
+import shmcache
 from shmcache import states
+from shmcache.engine import resource_state
 from shmcache.engine.budget import Budget, OverBudget, Weights
+from shmcache.engine.engine import Engine
+from shmcache.engine.open_source import KubeOpener
+from shmcache.engine.plans import Plan
 from shmcache.engine.rate_limit import Pace
 from shmcache.engine.resource_state import ResourceState, smallest
 from shmcache.engine.transforms import Transforming
 from shmcache.protocol.items import Item
-from shmcache.testing import ManualClock
+from shmcache.source.access import ServerAccess
+from shmcache.source.client import ApiConnection
+from shmcache.testing import ApiServer, ManualClock
 
 
 def item(kind: str, key: str, size: int) -> Item:
@@ -306,3 +318,37 @@ def test_a_transform_that_raises_isolates_its_object(caplog: pytest.LogCaptureFi
     assert [{"metadata": {"name": "a"}}, None, None, None, None] == found
     assert (2, 1) == (transforming.failures, transforming.left_out)
     assert ["pods: the transform fails on b"] == [record.message for record in caplog.records]
+
+
+# ---- two lives ---------------------------------------------------------------------------------
+
+
+def die(_: Connection, name: str, url: str, version: str) -> None:
+    """As a reflector that is killed while all is well."""
+    writer = shmcache.Writer(name, [Plan(name="pods").resource_at(url, ())])
+    writer.replace("pods", [], version=version)
+    writer.set_state("pods", states.SYNCED, version)
+    writer.note("pods", contact_ns=time.monotonic_ns())
+    os._exit(0)
+
+
+def test_a_successor_of_a_killed_reflector_shows_its_good_state_while_the_server_is_down(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource_state, "GRACE", 3600.0)
+    plan = Plan(name="pods")
+    with ApiServer(seed=1) as server:
+        with Worker("spawn", die, name, server.url, server.version) as killed:
+            killed.process.join()
+        server.go_down()
+        opener = KubeOpener(ApiConnection(lambda: ServerAccess(url=server.url)))
+        with (
+            shmcache.Writer(name, [plan.resource_at(server.url, ())]) as writer,
+            shmcache.attach(name) as cache,
+        ):
+            engine = Engine(writer, [plan], opener)
+            engine.start()
+            pods = cache["pods"]
+            eventually(lambda: pods.status.counters["errors"] > 0, "no request fails")
+            assert ("synced", "") == (pods.status.state, pods.status.reason)
+            assert engine.stop()

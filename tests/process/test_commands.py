@@ -367,6 +367,9 @@ def test_inspect_finds_damage() -> None:
 
         assert 1 == done.status
         assert "BROKEN: a broken value" in done.out
+        shown = shm("top", "--once", cache=name).out.splitlines()
+        assert name in shown[0]
+        assert shown[1].startswith("BROKEN  a broken value")
     finally:
         shm("gc", "--older-than", "0", "--cache", name)
 

@@ -17,6 +17,7 @@ import pytest
 
 import shmcache
 from shmcache.handlers.aio import AsyncRegistration, BellSleep, Event, LoopBell, bell_of
+from shmcache.monitor.observing import observe
 from shmcache.reader import waiting
 from shmcache.reader.relay import Relay
 
@@ -462,3 +463,18 @@ def test_a_cache_that_outlives_its_loops_keeps_one_thread(cache: shmcache.Cache)
     for _ in range(3):
         run(waited(cache))
     assert opened() == before
+
+
+def test_an_iteration_that_has_ended_lags_no_more(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    async def main() -> None:
+        events: Any = cache["pods"].events()
+        writer.apply("pods", [pod("a", 1)])
+        await anext(events)
+        await events.aclose()
+
+    run(main())
+    writer.apply("pods", [pod("b", 2)])
+    [own] = [worker for worker in observe(cache).workers if worker.own]
+    assert (own.busy, own.lag or 0) == (0, 0)

@@ -19,6 +19,7 @@ import pytest
 import shmcache
 from shmcache import states
 from shmcache.errors import ClosedError
+from shmcache.handlers import distinct
 from shmcache.handlers.registration import Registration
 from shmcache.handlers.tombstone import Tombstone
 from shmcache.reader.sharding import bounds, shard_hash
@@ -764,3 +765,20 @@ def test_delivered_state_takes_less_than_100_bytes_per_object(
         assert registration.wait_synced(PATIENCE)
 
     assert 100 * count >= cache.informer.known.bytes
+
+
+@pytest.mark.parametrize(("depth", "apart"), [(6, True), (7, False)])
+def test_errors_differ_by_their_eight_innermost_frames(depth: int, apart: bool) -> None:
+    def fail(left: int) -> None:
+        if left:
+            fail(left - 1)
+        raise ValueError
+
+    def identity_of(call: Callable[[], None]) -> distinct.Identity:
+        with pytest.raises(ValueError) as caught:
+            call()
+        return distinct.identity(caught.value)
+
+    one = identity_of(lambda: fail(depth))
+    other = identity_of(lambda: fail(depth))
+    assert (one != other) == apart

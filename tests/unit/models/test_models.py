@@ -423,7 +423,18 @@ class WidgetModel(pydantic.BaseModel):
     spec: SpecModel
 
 
-@pytest.mark.parametrize("of", [WidgetData, WidgetAttrs, WidgetStruct, WidgetModel])
+class ValidatedSpec(pydantic.BaseModel):
+    node: str = pydantic.Field(validation_alias="nodeName")
+    size: int
+
+
+class ValidatedWidget(pydantic.BaseModel):
+    spec: ValidatedSpec
+
+
+@pytest.mark.parametrize(
+    "of", [WidgetData, WidgetAttrs, WidgetStruct, WidgetModel, ValidatedWidget]
+)
 def test_a_users_class_is_read_lazily_or_made_at_once(of: Any, widget: Any) -> None:
     lazy, made = model(widget, of), model(widget, of, validate="at once")
 

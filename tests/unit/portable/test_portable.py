@@ -148,7 +148,13 @@ def test_errors_are_the_same(api: Api, name: str) -> None:
             cache["pods"].list(labels="a in")
         with pytest.raises(shmcache.CacheTooOld):
             cache["pods"].list(max_age=100)
+        with pytest.raises(shmcache.CacheTooOld):
+            cache.snapshot(max_age=100)
         assert "instead" == cache["pods"].list(max_age=100, fallback=lambda: "instead")
+        writer.set_state("pods", states.SYNCED, "1")
+        writer.note("pods", contact_ns=time.monotonic_ns())
+        with cache.snapshot(max_age=100) as at:
+            assert 0 == len(at["pods"])
         with pytest.raises(shmcache.UnsupportedValue):
             writer.put("pods", "a", {"a": object()})
         cache.close()

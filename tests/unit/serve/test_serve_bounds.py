@@ -163,6 +163,14 @@ def test_lists_wait_for_room_and_then_go_on() -> None:
         assert asked.serve.server.holding.ended > 0
 
 
+def test_bytes_of_a_client_that_leaves_in_its_request_are_held_no_more() -> None:
+    with serving(PODS) as asked:
+        with client(asked) as sock:
+            sock.sendall(b"GET /api/v1/pods HTTP/1.1\r\nX: " + b"a" * 5000)
+            until(lambda: held(asked) >= 5000)
+        until(lambda: held(asked) == 0)
+
+
 def test_bytes_that_several_clients_wait_for_are_counted_once() -> None:
     with serving(PODS) as asked:
         holding = asked.serve.server.holding

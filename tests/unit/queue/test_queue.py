@@ -646,6 +646,19 @@ def test_queues_of_caches_with_similar_names_are_apart(name: str) -> None:
         assert 0 == len(other)
 
 
+@pytest.mark.parametrize(("keep", "left"), [(True, ["work"]), (False, [])])
+def test_an_empty_queue_that_is_to_be_kept_stays_as_long_as_its_cache(
+    writer: shmcache.Writer, keep: bool, left: list[str]
+) -> None:
+    with WorkQueue(writer.place, "work", keep=keep):
+        pass
+    assert left == queue_names(writer.place)
+    writer.close()
+    with WorkQueue(writer.place, "work", keep=keep):
+        pass
+    assert [] == queue_names(writer.place)
+
+
 def test_a_long_get_waits_for_all_of_its_time(
     queue: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ that have not asked yet (WATCHLIST1 to WATCHLIST3)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -119,3 +120,21 @@ def test_other_failures_and_watches_say_nothing_about_watch_lists(
     with source.watch(ListOptions(watch=True, timeout_seconds=1), silence=60.0) as events:
         assert [] == [item for items in events for item in items]
     source.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "has"), [({}, False), ({"managed_fields": True}, True)], ids=["default", "whole"]
+)
+def test_objects_come_without_managed_fields_unless_they_are_wanted(
+    options: dict[str, Any], has: bool
+) -> None:
+    with ApiServer(seed=1) as server:
+        managed = [{"manager": "m", "operation": "Update", "fieldsV1": {}}]
+        server.create(
+            "pods", {"metadata": {"namespace": "a", "name": "b", "managedFields": managed}}
+        )
+        source = KubeSource(connect(server, ManualClock()), PODS, **options)
+        with source.page(ListOptions()) as page:
+            [text] = [item.raw for items in page for item in items]
+        source.close()
+    assert (b"managedFields" in text) is has

@@ -28,6 +28,7 @@ from shmcache.errors import (
 from shmcache.memory.locations import SharedMemory
 from shmcache.memory.segments import PREFIX
 from shmcache.settings import Resource
+from shmcache.writer.indexing import identity_of
 
 UNLUCKY = "unlucky"
 
@@ -462,6 +463,22 @@ def test_a_resource_is_declared_once(writer: shmcache.Writer, cache: shmcache.Ca
 
     assert ("pods", "nodes", "services") == cache.resources
     assert {} == cache["services"]["a"]
+
+
+def test_functions_that_differ_in_a_constant_alone_are_others() -> None:
+    """A set has another order in each process, and is the same function."""
+    functions: list[Any] = [
+        lambda obj: str(obj["size"] in {"a", "b"}),
+        lambda obj: str(obj["size"] in {"b", "a"}),
+        lambda obj: str(obj["size"] in {"a", "c"}),
+        lambda obj: str(obj["size"] == "a"),
+        lambda obj: str(obj["size"] == "b"),
+    ]
+    found = [identity_of(function) for function in functions]
+
+    assert found[0] == found[1]
+    assert 4 == len({*found})
+    assert all(found)
 
 
 # ---- the end, and a full arena ---------------------------------------------------------------

@@ -130,7 +130,6 @@ class Walk:
                 yield made.pop()  # nothing of it is kept here (HOLD4)
             after = last or after
             left -= count if self.limit else 0
-            more = more and (left > 0 or not self.limit)
 
     def views(self) -> Iterator[list[View]]:
         """The objects themselves, some at a time."""

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from shmcache.serve.http.loop import Loop
+from shmcache.serve.http.loop import FEW_TIMERS, Loop
 
 PATIENCE = 60.0
 
@@ -33,3 +33,16 @@ def test_a_loop_that_is_closed_while_a_thread_wakes_it_closes_afterwards(
     assert written == ["anon_inode:[eventfd]"]
     loop.call_threadsafe(lambda: None)  # closed: nothing is written
     assert len(written) == 1
+
+
+def test_timers_that_are_cancelled_do_not_pile_up() -> None:
+    loop, called = Loop(), []
+    loop.call_later(0.0, lambda: called.append("due"))
+    for _ in range(20 * FEW_TIMERS):
+        loop.call_later(3600.0, lambda: called.append("never")).cancel()
+    assert len(loop._timers) <= 2 * FEW_TIMERS
+    loop.call_later(0.0, loop.stop)
+    loop.run()
+    loop.close()
+
+    assert called == ["due"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from served import Asked, Stream, pod, serving
 
+from shmcache.serve.read import lists
 from shmcache.serve.server import Serving
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -165,6 +166,14 @@ def test_invalid_parameters(query: str, code: int, words: str) -> None:
 
         assert answer.code == code
         assert words in answer.json["message"]
+
+
+def test_a_limit_that_is_reached_where_a_piece_is_full_ends_the_list() -> None:
+    large = [pod(number, text="x" * lists.ENOUGH) for number in range(4)]
+    with serving({"pods": large}) as asked:
+        answer = asked.get(f"{ALL}?limit=2").json
+    assert len(answer["items"]) == 2
+    assert answer["metadata"]["remainingItemCount"] == 2
 
 
 def pages(asked: Asked, path: str, token: str = "") -> list[Any]:

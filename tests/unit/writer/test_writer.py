@@ -350,6 +350,32 @@ def test_an_index_function_runs_in_the_writer(name: str, spec: Any) -> None:
         writer.check()
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("['a']", "['b']"),
+        ("(lambda: ['a'])()", "(lambda: ['b'])()"),
+        ("[one for _ in (1,) for one in (lambda: 'a')()]", "[(lambda: 'b')()]"),
+        ("['b' if 'x' in {'y', 'z'} else 'a']", "['b' if 'x' in {'x', 'z'} else 'a']"),
+    ],
+)
+def test_an_index_function_whose_code_has_changed_makes_its_index_again(
+    name: str, before: str, after: str
+) -> None:
+    def resource(body: str) -> Resource:
+        there: dict[str, Any] = {"__name__": __name__}
+        exec(f"def emit(obj): return {body}", there)  # noqa: S102 - as another release has it
+        return Resource("pods", {"letter": there["emit"]})
+
+    with shmcache.Writer(name, [resource(before)]) as first:
+        first.put("pods", "k", {})
+        first.leave()
+    with shmcache.Writer(name, [resource(after)]), shmcache.attach(name) as cache:
+        found = {value: list(cache["pods"].index_keys("letter", value)) for value in "ab"}
+
+    assert {"a": [], "b": ["k"]} == found
+
+
 def test_an_index_function_that_raises_isolates_its_object(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

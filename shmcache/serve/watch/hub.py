@@ -7,6 +7,7 @@ A channel lives as long as somebody watches its resource: an unused server follo
 
 from __future__ import annotations
 
+import logging
 import random
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from shmcache.protocol import failures, watching
 from shmcache.serve.read.consistency import ANYTHING
 from shmcache.serve.watch.channel import Channel
+from shmcache.serve.watch.encoding import UNSHOWN
 from shmcache.serve.watch.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from shmcache.serve.watch.encoding import WatchForm, Wrap
     from shmcache.serve.watch.selection import WatchSelection
     from shmcache.serve.watch.watcher import Out
+
+logger = logging.getLogger(__name__)
 
 JITTER = 0.1
 """The most that a bookmark is sent early, so that not all watches get theirs at once."""
@@ -144,7 +148,10 @@ class WatchHub:
         channel = found[1]
         try:
             more = channel.drain()
-        except KeyError:  # the next instance has no such resource: its watches have ended
+        except Exception as error:
+            if not isinstance(error, KeyError):  # the next instance has no such resource
+                logger.exception("serve: the watches of %s end", name)
+            channel.expire()
             self.rest(channel)
             return
         channel.call_waiting()
@@ -230,6 +237,9 @@ class Opening:
             watcher.begin(watching.beginning(asked), self._current, least=self.least)
         except failures.Failure as failure:
             watcher.fail(failure)
+        except Exception:
+            logger.exception("serve: a watch cannot begin")
+            watcher.fail(failures.internal_error(UNSHOWN))
         else:
             self._tick_later()
             if not watcher.ended:

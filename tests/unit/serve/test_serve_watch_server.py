@@ -17,6 +17,7 @@ from shmcache import Resource, states
 from shmcache.protocol.tables import printing
 from shmcache.serve.limits import Limits
 from shmcache.serve.server import Serving
+from shmcache.serve.watch import channel
 from shmcache.serve.watch import hub as watches
 
 if TYPE_CHECKING:
@@ -370,3 +371,47 @@ def test_objects_that_are_not_as_their_kind_reach_every_watch() -> None:
             for stream in (plain, selected):
                 ends = [stream.next() for _ in kept]
                 assert [one and one["type"] for one in ends] == ["DELETED"] * 3
+
+
+@pytest.mark.parametrize("error", [KeyError("metadata"), RuntimeError("a bug")])
+def test_an_error_in_the_changes_of_one_resource_stops_no_other_and_no_later_watch(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    raising, fill = [True], channel.Channel._fill
+
+    def odd(self: channel.Channel, changes: Any) -> Any:
+        if self.resource == "configmaps" and raising:
+            raise error
+        return fill(self, changes)
+
+    monkeypatch.setattr(channel.Channel, "_fill", odd)
+    maps, query = "/api/v1/configmaps", "timeoutSeconds=60"
+    with Stream(asked, query, maps) as ended, Stream(asked, query) as goes_on:
+        assert goes_on.next_event() == ("ADDED", "p-0001")
+        until(asked, lambda: asked.serve.server.watches.count == 2)
+        asked.apply(pod(1, version=101), "101", "configmaps")
+        asked.apply(pod(2, version=102), "102")
+        assert goes_on.next_event() == ("ADDED", "p-0002")
+        last = ended.next()
+        assert last is None or last["object"]["code"] == 410
+        until(asked, lambda: asked.serve.server.watches.count == 1)
+        raising.clear()
+        with Stream(asked, query, maps) as later:
+            assert later.next_event() == ("ADDED", "p-0001")
+            asked.apply(pod(3, version=103), "103", "configmaps")
+            assert later.next_event() == ("ADDED", "p-0003")
+
+
+def test_a_watch_that_cannot_begin_ends_with_an_error(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bug(*_: Any) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(channel.Channel, "locate", bug)
+    with Stream(asked, "resourceVersion=100&timeoutSeconds=60") as stream:
+        last = stream.next()
+        assert last is not None
+        assert (last["type"], last["object"]["code"]) == ("ERROR", 500)
+        assert stream.next() is None
+    until(asked, lambda: asked.serve.server.watches.count == 0)

@@ -117,11 +117,19 @@ def test_top_is_one_picture_until_q(writer: shmcache.Writer) -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_shows_a_synced_state_in_green_until_q() -> None:
+def test_the_demo_shows_synced_in_green_and_after_q_the_rate_of_all_time() -> None:
+    begin = time.monotonic()
     with Terminal("demo", "--pods", "100", "--workers", "1", "--seconds", "3600") as terminal:
         terminal.until(f"{GREEN}synced")
+        for _ in range(4):
+            terminal.until(" s left")  # one second less
         terminal.press("q")
+        last = terminal.until(FIRST_PAGE, "nothing was left behind").split(FIRST_PAGE)[1]
         assert terminal.process.wait(PATIENCE) == 0
+    row = re.search(r"^ +1 +\d+ +([\d,]+) +([\d,]+) ", last, re.MULTILINE)
+    assert row, last
+    events, rate = (int(text.replace(",", "")) for text in row.groups())
+    assert (rate + 0.5) * (time.monotonic() - begin) >= events > 0
 
 
 @pytest.mark.parametrize("form", [[], ["-o", "json"]], ids=["text", "json"])

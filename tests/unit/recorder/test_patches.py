@@ -64,6 +64,20 @@ def test_one_change_in_a_large_object_is_one_short_step() -> None:
     assert difference(old, new) == [[["status", "conditions", 0, "type"], "NotReady"]]
 
 
+@pytest.mark.parametrize(
+    ("new", "steps"),
+    [
+        ({"a": 1, "b": 2, "c": 3}, [[["c"], 3]]),
+        ({"b": 2}, [[["a"]]]),
+        ({"b": 2, "c": 3}, [[["a"]], [["c"], 3]]),
+        ({"b": 2, "a": 1}, [[[], ["b", "a"], 0]]),
+        ({"c": 3, "a": 1, "b": 2}, [[["c"], 3], [[], ["c", "a", "b"], 0]]),
+    ],
+)
+def test_an_order_is_stated_only_where_it_does_not_follow(new: Any, steps: Any) -> None:
+    assert difference({"a": 1, "b": 2}, new) == steps
+
+
 def test_elements_inserted_in_a_list_leave_the_others_alone() -> None:
     assert difference([1, 2, 3], [1, 9, 2, 3]) == [[[], 1, 0, [9]]]
     assert difference([1, 2, 3], [1, 3]) == [[[], 1, 1, []]]

@@ -22,7 +22,10 @@ from shmcache.engine.difference import ServerDifference
 from shmcache.engine.plans import Plan
 from shmcache.engine.rate_limit import Pace
 from shmcache.engine.verifying import PlanVerifier
+from shmcache.protocol.accept import PARTIAL, Shape
 from shmcache.protocol.items import Identity
+from shmcache.protocol.kinds import Kind
+from shmcache.testing.apiserver import lists
 
 
 def lose(run: Running, *changes: Any) -> None:
@@ -50,6 +53,21 @@ def test_an_equal_cache_is_equal(name: str, capsys: pytest.CaptureFixture[str]) 
         assert run.server.version == one["version"]
         assert 0 == main(["verify", "po", "--cache", name])
         assert "equal" in capsys.readouterr().out
+
+
+def test_verify_asks_for_metadata_alone(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(name, bookmark_seconds=0.05) as run:
+        pieces, forms = lists.pieces, list[str]()
+
+        def noted(kind: Kind, found: lists.ListPage, shape: Shape) -> list[bytes]:
+            forms.append(shape.name)
+            return pieces(kind, found, shape)
+
+        monkeypatch.setattr(lists, "pieces", noted)
+        assert report(run, capsys)[0] == 0
+        assert forms == [PARTIAL.name]
 
 
 def test_differences_are_named_and_repaired(name: str, capsys: pytest.CaptureFixture[str]) -> None:

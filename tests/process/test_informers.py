@@ -3,6 +3,7 @@ agree with the cache, hold no other process up, and leave nothing behind (G13, G
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -111,6 +112,37 @@ def test_g19_registrations_of_a_parent_wait_for_start_in_each_child(
                 lambda: sorted(believer.objects) == ["a", "b"], "the parent does not receive it"
             )
         assert [] == believer.wrong
+
+
+def asked(pipe: Connection, registration: Any, question: str) -> None:
+    pipe.send(getattr(registration, question))
+
+
+@pytest.mark.parametrize(
+    ("question", "parents", "childs"),
+    [("active", False, True), ("has_synced", True, False), ("handled", 1, 0),
+     ("counts", {"ADDED": 1, "MODIFIED": 0, "DELETED": 0},
+      {"ADDED": 0, "MODIFIED": 0, "DELETED": 0})],
+)  # fmt: skip
+def test_g19_nothing_of_a_parents_loop_is_a_childs(
+    small: shmcache.Writer, question: str, parents: object, childs: object
+) -> None:
+    """At the first question, be it any: the loop of the child is still to come."""
+
+    async def on_add(_: Any, __: bool) -> None:
+        pass
+
+    async def run() -> None:
+        cache.start()
+        assert await registration.synced()
+
+    small.apply("pods", [pod("a", 1)])
+    with shmcache.attach(small.name) as cache:
+        registration: Any = cache["pods"].add_handler(on_add)
+        asyncio.run(run())
+        assert getattr(registration, question) == parents
+        with Worker("fork", asked, registration, question) as child:
+            assert child.hear() == childs
 
 
 def in_the_middle(pipe: Connection, cache: shmcache.Cache) -> None:

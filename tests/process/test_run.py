@@ -553,6 +553,17 @@ def test_validate_shows_what_would_be_cached(at: list[str], name: str) -> None:
     assert (78, True) == (code, "pods: index 'x': nowhere:f cannot be imported: No module" in log)
 
 
+@pytest.mark.parametrize("answer", [(401, "Unauthorized"), (403, "Forbidden")])
+def test_validate_tells_refused_credentials_from_a_wrong_configuration(
+    server: ApiServer, at: list[str], answer: tuple[int, str]
+) -> None:
+    server.faults.error(answer[0], times=None)
+    code, log = Run("pods", "--validate", *at).result()
+
+    assert code == 77, log
+    assert "refused our credentials (HTTP {} {})".format(*answer) in log
+
+
 @pytest.mark.slow
 def test_a_recorded_run_can_be_replayed_without_a_server(
     server: ApiServer, at: list[str], name: str, tmp_path: Path

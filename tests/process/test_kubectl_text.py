@@ -29,6 +29,7 @@ PIECES = [
     "\x1b", "2024-01-01", "2024-02-30", "2024-01-01T10:00:00Z", "12:30", "1_000", ".5", "+1",
     "-1e5", "0o17", "08", "0b1", "<<", ".inf", "-", ":",
 ]  # fmt: skip
+EDGES = [" a", "a ", " a b", "a b ", " ", "a:", ":a", "a #b", "a#b", "-a", "- a", "?a", "? a"]
 KEYS = ["a", "a2", "a10", "A", "b.c", "b-c", "b_c", "app.kubernetes.io/name", "true", "12"]
 KEYS.append("x" * 130)
 
@@ -71,6 +72,8 @@ def scene(rng: random.Random, tmp_path: Path) -> Iterator[Scene]:
             metadata = {"name": f"c{number:02}", "namespace": "default"}
             data = {key: text_of(rng) for key in rng.sample(KEYS, 6)}
             server.load("configmaps", {"metadata": metadata, "data": data, "x": value_of(rng)})
+        edges = {"metadata": {"name": "edges", "namespace": "default"}}
+        server.load("configmaps", edges | {"data": {f"e{n}": one for n, one in enumerate(EDGES)}})
         path = f"{server.url}/api/v1/namespaces/default/configmaps"
         with urllib.request.urlopen(path) as got:  # noqa: S310 - http, of this test's server
             items = json.load(got)["items"]

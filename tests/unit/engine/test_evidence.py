@@ -257,6 +257,44 @@ def test_an_object_created_and_deleted_before_the_call_is_not_shown(
         assert future.result() is False
 
 
+def test_a_namespace_that_changes_while_the_next_one_is_asked_is_not_confirmed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONFIRM9, as above, with the first event between the lists of two feeds."""
+    plan = Plan(name="pods", namespaces=("prod", "test"))
+    with running(name, plan) as run, ThreadPoolExecutor(1) as pool:
+        steps, arrived, between = threading.Semaphore(0), threading.Event(), threading.Event()
+        [content] = [one.parts.content for one in run.engine._kept[0].feeds
+                     if one.parts.namespace == "prod"]  # fmt: skip
+        applying, real, lists = content.apply, Evidence.contents, list[Evidence]()
+
+        def apply(items: Any, version: str) -> None:
+            arrived.set()
+            steps.acquire(timeout=DEADLINE)
+            applying(items, version)
+
+        def contents(self: Evidence, *rest: Any, **options: Any) -> Any:
+            found = real(self, *rest, **options)
+            lists.append(self)
+            if len(lists) == 2:
+                steps.release()
+                eventually(lambda: "prod/brief" in run.pods, "the first event does not come")
+                between.set()
+            return found
+
+        monkeypatch.setattr(Evidence, "contents", contents)
+        content.apply = apply  # type: ignore[method-assign]
+        run.server.create("pods", pod("brief"))
+        assert arrived.wait(DEADLINE)  # so that the two do not come as one batch
+        run.server.delete("pods", "brief", "prod")
+        future = pool.submit(lambda: run.pods.list(consistent=True))
+        assert between.wait(DEADLINE)
+        time.sleep(0.3)  # a read that took the state between for the present would be over
+        assert not future.done()
+        steps.release(100)
+        assert "brief" not in [one["metadata"]["name"] for one in future.result()]
+
+
 # ---- before there is anything to confirm ---------------------------------------------------------
 
 

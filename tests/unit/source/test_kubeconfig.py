@@ -336,6 +336,10 @@ INVALID: dict[str, tuple[Config | str, str]] = {
         config_of({"as": "root", "as-groups": "admin"}),
         "user u: as-groups must be a list of strings",
     ),
+    "number among groups": (
+        config_of({"as": "root", "as-groups": ["admin", 7]}),
+        "user u: as-groups must be a list of strings",
+    ),
     "text as extra": (
         config_of({"as": "root", "as-user-extra": {"scopes": "view"}}),
         "user u: as-user-extra: scopes must be a list of strings",

@@ -23,6 +23,7 @@ from shmcache.engine.plans import Plan
 from shmcache.engine.rate_limit import Pace
 from shmcache.engine.switching import STAY_SECONDS, SwitchingSource
 from shmcache.engine.upstreams import Upstreams
+from shmcache.protocol.options import ListOptions
 from shmcache.protocol.relays import LAG_HEADER, REACHED_HEADER, VERSION_HEADER
 from shmcache.source.access import ServerAccess
 from shmcache.source.base import SourceFailed
@@ -450,6 +451,23 @@ def test_relays_state_their_version_and_their_lag(world: World) -> None:
     code, headers, _ = get("/readyz")
     assert code == 200
     assert 0 <= float(headers[LAG_HEADER]) < DEADLINE
+
+
+def test_only_a_server_before_our_version_has_rewound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SERVERS5: relays are held off after that alone."""
+    with ApiServer(seed=7) as server:
+        server.create("pods", pod(1))
+        upstreams, said = Upstreams([connection(server.url)]), list[str]()
+        monkeypatch.setattr(upstreams, "rewound", lambda: said.append("rewound"))
+        source = SwitchingSource(upstreams, lambda one: KubeSource(one.server, "pods"), "pods")
+        for version, expected in ((server.version, []), (10**9, ["rewound"])):
+            options = ListOptions(resource_version=str(version))
+            with contextlib.suppress(SourceFailed), source.watch(options, silence=DEADLINE):
+                pass
+            assert source.probe(ListOptions(limit=1)) == str(server.version)
+            assert said == expected
+        source.close()
+        upstreams.close()
 
 
 def test_resources_of_a_relay_have_versions_of_their_own(name: str) -> None:

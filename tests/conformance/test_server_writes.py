@@ -57,6 +57,11 @@ def test_invalid_names_are_refused(server: ApiServer, name: str) -> None:
     assert (answer.status, answer.json["reason"]) == (422, "Invalid")
 
 
+@pytest.mark.parametrize("name", ["a", "0", "a-b.c", "x" * 253])
+def test_valid_names_are_taken(server: ApiServer, name: str) -> None:
+    assert ask(server, PODS, "POST", pod(name)).status == 201
+
+
 def test_a_namespace_must_exist(server: ApiServer) -> None:
     obj = {"metadata": {"name": "a"}}
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from served import pod, serving
 
 from shmcache.serve.auth import permit, review
 from shmcache.serve.certificate import LOOK_SECONDS
@@ -67,6 +72,28 @@ def test_long_and_waiting_requests_leave_places_free() -> None:
         limits = Limits(connections=connections)
         taken = limits.lasting + 2 * limits.waiting + limits.proxied
         assert taken < connections
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+def test_a_server_that_can_accept_nothing_goes_on_after_a_moment(
+    number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving({"pods": [pod(1)]}) as asked:
+        server = asked.serve.server
+        real, calls = server._listener, [OSError(number, os.strerror(number))]
+
+        def accept() -> Any:
+            if calls:
+                raise calls.pop()
+            return real.accept()
+
+        server._listener = SimpleNamespace(  # type: ignore[assignment]
+            accept=accept, fileno=real.fileno, close=real.close, family=real.family
+        )
+        assert asked.names("/api/v1/pods") == ["p-0001"]
+        assert not calls
+        server._listener = real
+    assert "accepting no connections for a moment" in caplog.text
 
 
 def test_as_many_connections_wait_to_be_accepted_as_there_may_be() -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmcache.engine.budget import Weights
 from shmcache.errors import LimitExceeded, UnsupportedValue
+from shmcache.handlers.distinct import is_due
 
 if TYPE_CHECKING:
     from shmcache.engine.transforms import Transforming
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BATCH = 500  # decoded objects in one generation or one turn of the writer
-
-_SHOWN = frozenset({1, 10, 100, 1000, 10_000, 100_000, 1_000_000})
-"""Refusals of a source that are logged: a whole resource may be encoded otherwise."""
 
 
 class Cancelled(Exception):
@@ -115,7 +113,7 @@ class Content:
         self._refused += 1
         if self._staged is not None:
             self._staged.keep(key)
-        if self._refused in _SHOWN:
+        if is_due(self._refused):  # a whole resource may be encoded otherwise
             logger.error("%s: %s is refused: %s", self._resource, key, why)
             if self._refused > 1:
                 logger.error("%s: refused %d values so far", self._resource, self._refused)

@@ -120,7 +120,7 @@ def _of_pydantic(of: Any) -> Iterator[DeclaredField]:
     from pydantic import TypeAdapter
 
     for name, field in of.model_fields.items():
-        alias = field.validation_alias or field.alias
+        alias = field.validation_alias
         if alias is not None and not isinstance(alias, str):
             alias = next(
                 (one for one in getattr(alias, "choices", ()) if isinstance(one, str)), None
@@ -222,7 +222,7 @@ def _accepted(of: Any, field: DeclaredField) -> str:
     if hasattr(of, "__struct_fields__"):
         return dict(zip(of.__struct_fields__, of.__struct_encode_fields__, strict=True))[field.name]  # type: ignore[no-any-return]
     info = of.model_fields[field.name]
-    return field.key if info.validation_alias or info.alias else field.name
+    return field.key if info.validation_alias else field.name
 
 
 # ---- views ---------------------------------------------------------------------------------------

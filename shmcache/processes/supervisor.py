@@ -79,7 +79,7 @@ class Child:
     def __init__(self, index: int, body: Body, backoff: Backoff) -> None:
         self.index = index
         self.pid = 0
-        """The pid of the running process, or 0."""
+        """Of the process that runs or ran last; 0 before the first."""
         self.started = 0.0
         self.due: float | None = 0.0
         """When the next one is started; None while there is one, or none is to come."""
@@ -139,7 +139,7 @@ class Child:
             seconds=now - self.started,
             wanted=self.told,
         )
-        self.fd, self.pid = -1, 0
+        self.fd = -1
         self.due = now + self._backoff.next(now) if again else None
         return ended
 

@@ -127,6 +127,13 @@ def test_a_restore_that_overtook_us_while_we_were_away_is_found(
                 assert lists == cache["pods"].status.counters["relists"]
             assert versions(cache) == of_server(server)
             eventually(lambda: cache["pods"].status.state == "synced", "it is not synced")
+        compared = [
+            one.headers["accept"]
+            for one in server.log
+            if one.query.get("resourceVersionMatch") == "Exact" and one.query.get("limit") != "1"
+        ]
+        assert compared
+        assert all("as=PartialObjectMetadataList" in one for one in compared)
 
 
 def test_a_digest_knows_no_order_and_every_difference() -> None:

@@ -97,6 +97,8 @@ def test_gaps_and_damage_are_stated_while_playing_play2(scene: RecordedScene, na
         assert "00000001.reel" in warning
         assert "checksum" in warning
         assert shown(player.cache) == scene.states[list(scene.states)[-1]]
+    with Player(record, f"{name}-played", since_ns=list(scene.states)[20]) as player:
+        assert list(player.play()) == []  # it begins after the damage
 
 
 def test_a_version_shows_its_changes_and_no_later_ones_atversion1(scene: RecordedScene) -> None:

@@ -136,6 +136,20 @@ def tcp(where: str) -> http.client.HTTPConnection:
     return http.client.HTTPConnection(where.removeprefix("http://"), timeout=PATIENCE)
 
 
+@pytest.mark.parametrize("processes", ["1", "3"])
+def test_one_process_of_a_server_logs_that_it_waits_for_the_cache(
+    tmp_path: Path, processes: str
+) -> None:
+    name = f"served-{os.getpid()}-{time.monotonic_ns()}"
+    flags = ("--cache", name, "--listen", "127.0.0.1:0", "-p", processes)
+    with command(tmp_path, *flags) as running:
+        until(lambda: "waiting for the cache" in running.log.read_text())
+        with shmcache.Writer(name, ["pods"]) as writer:
+            writer.replace("pods", [pod(0)], version="100")
+            assert len(asked(tcp(running.where()))["items"]) == 1
+        assert running.log.read_text().count("waiting for the cache") == 1
+
+
 def test_a_socket_belongs_to_its_owner_and_is_removed_with_its_server(tmp_path: Path) -> None:
     path = str(tmp_path / "serve.sock")
     with (

@@ -252,3 +252,21 @@ def test_objects_of_another_shape_are_shown_in_every_form(
         forms = ["-o", form] if form else ["--show-labels", "-L", "app"]
         assert main(["get", "pods", "-A", *forms, "--cache", name]) == 0
         assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("caches", "chosen"),
+    [([], "shmcache"), (["a"], "a"), (["a", "shmcache"], "shmcache"), (["a", "b"], None)],
+)
+def test_without_a_name_the_only_cache_is_taken_or_the_default(
+    caches: list[str], chosen: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shmcache.cli.output import finding
+
+    monkeypatch.delenv("SHMCACHE_NAME", raising=False)
+    monkeypatch.setattr(finding, "cache_names", lambda: caches)
+    if chosen is None:
+        with pytest.raises(finding.Trouble, match="several caches: a, b; choose one with --cache"):
+            finding.name_of(None)
+    else:
+        assert finding.name_of(None) == chosen

@@ -355,18 +355,6 @@ def test_keys_of_a_removed_file_keep_their_priorities(name: str) -> None:
             assert ["high", "later", "normal", "low"] == finish_all(other)
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_an_empty_queue_stays_if_it_is_to_be_kept_and_no_longer_than_its_cache(
-    writer: shmcache.Writer, *, keep: bool
-) -> None:
-    place = Place(writer.name)
-    for there in (keep, False):
-        with WorkQueue(place, "work", slots=64, rate=None, keep=keep):
-            assert ["work"] == queue_names(place)
-        assert there == (["work"] == queue_names(place))
-        writer.close()
-
-
 def finish_all(queue: WorkQueue) -> list[str]:
     """The keys available now, each of them done."""
     found = []

@@ -61,24 +61,6 @@ def test_g11_events_are_a_replay_and_then_live(
     run(main())
 
 
-def test_a_stream_that_is_closed_follows_nothing_more(
-    writer: shmcache.Writer, cache: shmcache.Cache
-) -> None:
-    def lag() -> int | None:
-        [own] = [worker for worker in observe(cache).workers if worker.own]
-        return own.lag
-
-    async def main() -> None:
-        writer.apply("pods", [pod("a", 1)])
-        stream: Any = cache["pods"].events()
-        assert [("ADDED", "prod/a", True)] == await take(stream, 1)
-        assert lag() is not None
-        await stream.aclose()
-        assert lag() is None
-
-    run(main())
-
-
 def test_an_event_has_the_objects_before_and_after(
     writer: shmcache.Writer, cache: shmcache.Cache
 ) -> None:

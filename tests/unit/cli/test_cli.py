@@ -19,6 +19,9 @@ from shmcache.cli.commands.serve import _listen
 
 HELP = """
 import sys
+if sys.version_info >= (3, 14):
+    import _colorize  # argparse does so for any help, and this brings dataclasses and inspect
+given = set(sys.modules)
 from shmcache.__main__ import main
 try:
     status = main(sys.argv[1:])
@@ -28,7 +31,7 @@ heavy = {"orjson", "urllib3", "kubernetes", "tomllib", "logging", "asyncio", "da
 heavy |= {"inspect", "typing", "shutil"}
 if sys.argv[1:] in (["--help"], ["version"]):
     heavy |= {"shmcache._hot", "shmcache._core"}
-print(status, sorted(heavy & set(sys.modules)))
+print(status, sorted(heavy & (set(sys.modules) - given)))
 """
 WITH_MODULES = [name for name in COMMANDS if name != "help"]
 ROOT = Path(__file__).resolve().parents[3]

@@ -18,6 +18,7 @@ from test_serve_review import ANN, BOB, delegated
 
 import shmcache
 from shmcache.engine.instant_writer import InstantWriter
+from shmcache.queue.workqueue import WorkQueue
 from shmcache.serve.auth import permit
 from shmcache.serve.auth.access import Access, Tokens
 from shmcache.serve.limits import Limits
@@ -144,9 +145,16 @@ def test_a_server_without_ui_answers_404() -> None:
 # ---- the stream ----------------------------------------------------------------------------------
 
 
-def test_a_picture_shows_resources_workers_and_the_writer() -> None:
-    with paged() as asked, Viewed(asked) as viewed:
+def test_a_picture_shows_resources_workers_queues_and_the_writer() -> None:
+    with (
+        paged() as asked,
+        WorkQueue(asked.cache.place, "work") as queue,
+        Viewed(asked) as viewed,
+    ):
+        queue.add("prod/web")
         at = viewed.next("picture")
+        assert {"work": 1} == {name: one["depth"] for name, one in at["queues"].items()}
+        assert [] == at["controllers"]
         (pods,) = [one for one in at["resources"] if one["name"] == "pods"]
         assert (pods["objects"], pods["kind"], pods["path"]) == (9, "Pod", "/api/v1/pods")
         assert pods["bytes"] > 0

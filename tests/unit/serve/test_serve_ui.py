@@ -154,7 +154,7 @@ def test_a_picture_shows_resources_workers_queues_and_the_writer() -> None:
         queue.add("prod/web")
         at = viewed.next("picture")
         assert {"work": 1} == {name: one["depth"] for name, one in at["queues"].items()}
-        assert [] == at["controllers"]
+        assert {} == at["controllers"]
         (pods,) = [one for one in at["resources"] if one["name"] == "pods"]
         assert (pods["objects"], pods["kind"], pods["path"]) == (9, "Pod", "/api/v1/pods")
         assert pods["bytes"] > 0

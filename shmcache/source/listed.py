@@ -7,9 +7,9 @@ LISTED1  a list fails after IDLE_PAGES pages in a row, or IDLE_OBJECTS objects i
 object that is new in it, and after MOST_TEXT bytes without any object. Single empty pages, as some
 servers send where a selector finds nothing, do no harm.
 LISTED2  the memory is fixed: a bit for each hash of a key, in 1 MiB (a short list touches little
-of it). A key with the bit of another
-one counts as listed before, so that there is an end to new objects, too; a list would need 25
-million objects in pages of 500, or seven million in pages of one, to be mistaken for a circle.
+of it). A key with the bit of another one counts as listed before, so that there is an end to new
+objects, too; a list would need 25 million objects in pages of 500, or seven million in pages of
+one, to be mistaken for a circle.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ Its clusters have different ids, as those of a restored snapshot.
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -217,6 +218,7 @@ def test_a_cluster_that_does_not_answer_shows_a_log(how: str) -> None:
         assert first.process is not None
         assert second.process is not None
         second.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, second.process.pid, os.WSTOPPED)  # until then its log grows
         if how == "ended":
             first.process.kill()
             first.process.wait()

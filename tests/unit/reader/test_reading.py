@@ -4,6 +4,7 @@ possible raises, and never lies, crashes or hangs."""
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import random
 import signal
@@ -622,24 +623,26 @@ def test_lookups_without_a_root_repeat_when_a_root_goes_stale(name: str) -> None
 @pytest.mark.slow
 def test_lookups_during_writes_at_full_speed_see_whole_states(cache: Cache, writer: Writer) -> None:
     """Every generation holds one round number in all its objects."""
-    count, done = 50, threading.Event()
+    count, enough = 50, threading.Event()
 
     def write() -> None:
-        for round_ in range(1500):
+        for round_ in itertools.count():
             with writer.batch():
                 for number in range(count):
                     obj = {"round": round_, "spec": {"nodeName": f"node-{round_ % 3}"}}
                     writer.put(PODS, f"a/{number}", obj)
-        done.set()
+            if enough.is_set():
+                break
 
     thread = threading.Thread(target=write)
-    pods, seen = _hot.Resource(reader_of(cache), 0), set()
+    pods, round_ = _hot.Resource(reader_of(cache), 0), -1
+    seen: set[int] = set()
     writer.put(PODS, "a/0", {"round": -1, "spec": {}})
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     thread.start()
     try:
-        while not done.is_set():
+        while thread.is_alive() and (round_ < 1500 or len(seen) <= 5):
             items = pods.scan()
             rounds = {view["round"] for _, view in items}
             assert len(rounds) == 1
@@ -654,6 +657,7 @@ def test_lookups_during_writes_at_full_speed_see_whole_states(cache: Cache, writ
             for value in root.index_values(0, 0):
                 assert len(root.by_index(0, 0, value)) == count
     finally:
+        enough.set()
         thread.join()
         sys.setswitchinterval(interval)
     assert len(seen) > 5

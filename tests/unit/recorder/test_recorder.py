@@ -300,7 +300,7 @@ def _size(directory: str) -> int:
 def test_bounds_that_are_too_small_are_stated_record4(make: Callable[..., RecordedScene]) -> None:
     scene = make()
     scene.change(400)
-    recorder = scene.recorder(keep=1e6, bytes=500)
+    recorder = scene.recorder(keep=1e6, bytes=50)
     scene.step(recorder)
     assert recorder.standing.state == FULL
     assert "recorder_bytes" in recorder.standing.reason

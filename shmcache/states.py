@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 def has_content(record: Mapping[str, Any]) -> bool:
     """Whether a resource's record shows a whole content, be it old: it was listed once.
 
-    A writer that never sets states has content if it has objects or a version.
+    A writer that never sets states has content if it has objects or a version. One that gives the
+    reason for an absence may have listed a part: a version says that it has the whole.
     """
-    if record["state"] == ABSENT:
+    if record["state"] == ABSENT and not record["reason"]:
         return bool(record["version"] or record["count"])
     return record["state"] == SYNCED or bool(record["version"])
 

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import shmcache
+from shmcache import states
 from shmcache.engine import engine as engine_module
+from shmcache.engine.config.timing import Timing
 from shmcache.engine.engine import Engine
 from shmcache.engine.open_source import KubeOpener
 from shmcache.engine.plans import Plan
 from shmcache.engine.rate_limit import Pace
+from shmcache.protocol import failures
 from shmcache.protocol.describing import builtins
 from shmcache.protocol.tables import printing
 from shmcache.reader import resolving
@@ -79,20 +82,28 @@ def server() -> Iterator[ApiServer]:
 
 
 @contextlib.contextmanager
-def cached(server: ApiServer, name: str, *resources: str) -> Iterator[shmcache.Cache]:
-    """A cache that an engine keeps of these resources."""
-    plans = [Plan(name=one) for one in resources]
+def engine_of(
+    server: ApiServer, name: str, plans: list[Plan], timing: Timing | None = None
+) -> Iterator[None]:
+    """A cache that an engine keeps as these plans say."""
     opener = KubeOpener(ApiConnection(lambda: ServerAccess(url=server.url)))
     with shmcache.Writer(name, [plan.resource_at("", ()) for plan in plans]) as writer:
-        engine = Engine(writer, plans, opener, pace=Pace(1000.0))
+        engine = Engine(writer, plans, opener, pace=Pace(1000.0), timing=timing)
         engine.start()
         try:
             assert engine.ready.wait(DEADLINE)
-            with shmcache.attach(name) as cache:
-                eventually(lambda: all(described(cache, one) for one in resources))
-                yield cache
+            yield
         finally:
             assert engine.stop()
+
+
+@contextlib.contextmanager
+def cached(server: ApiServer, name: str, *resources: str) -> Iterator[shmcache.Cache]:
+    """A cache that an engine keeps of these resources."""
+    plans = [Plan(name=one) for one in resources]
+    with engine_of(server, name, plans), shmcache.attach(name) as cache:
+        eventually(lambda: all(described(cache, one) for one in resources))
+        yield cache
 
 
 def eventually(true: Callable[[], object]) -> None:
@@ -150,6 +161,35 @@ def test_a_custom_resource_is_served_with_its_columns_and_selectable_fields(
     ]
     assert [one["metadata"]["name"] for one in selected[1]["items"]] == ["b"]
     assert (refused[0], refused[1]["message"]) == (400, "field label not supported: spec.deep")
+
+
+def test_a_namespace_whose_first_list_was_not_found_is_not_shown_empty(
+    server: ApiServer, name: str
+) -> None:
+    """As where one member of a control plane does not have a new definition yet."""
+    server.create("customresourcedefinitions", WIDGETS)
+    for namespace in ("one", "two"):
+        obj = widget("a", "red")
+        obj["metadata"]["namespace"] = namespace
+        server.create("widgets.example.com", obj)
+    for verb, times in (("watch", 2), ("list", 1)):  # a list follows a watch that is refused
+        server.faults.refuse(failures.no_resource(), verb, "widgets.example.com", times=times)
+    plan = Plan(name="widgets.example.com", namespaces=("one", "two"))
+    patient = Timing(backoff_initial=3600.0, backoff_cap=3600.0)
+    base = "/apis/example.com/v1/namespaces"
+
+    with (
+        engine_of(server, name, [plan], patient),
+        shmcache.attach(name) as cache,
+        ServeThread(cache) as serve,
+    ):
+        eventually(lambda: len(cache["widgets.example.com"]) == 1)
+        record = cache["widgets.example.com"].record()
+        paths = [f"{base}/{one}/widgets{rest}" for one in ("one", "two") for rest in ("", "/a")]
+        answers = [ask(serve, path)[0] for path in paths]
+
+    assert record["state"] == states.ABSENT
+    assert answers == [429] * 4
 
 
 def test_the_columns_are_those_of_the_version_that_is_cached(server: ApiServer, name: str) -> None:

@@ -105,9 +105,23 @@ class Channel:
         root = self.reader.root()
         record = root.record(self.number)
         self._stand(root, record)
+        self._look_back(root, record)
+
+    def _look_back(self, root: Root, record: Record) -> None:
+        """Begins a history with what the window tells."""
         self._begin_history()
         if not self.separate and self.latest >= 0:
             self._histories[""] = self._past(root, record)
+
+    def _go_to(self, root: Root, record: Record) -> None:
+        """All changes up to this state were delivered.
+
+        Of those before the resource had a version, none is in a history.
+        """
+        before = self.latest
+        self._stand(root, record)
+        if before < 0 <= self.latest:
+            self._look_back(root, record)
 
     def _stand(self, root: Root, record: Record) -> None:
         self.root = root
@@ -245,7 +259,7 @@ class Channel:
             return False
         if position < root.head:
             return True
-        self._stand(root, record)
+        self._go_to(root, record)
         return True
 
     def _aim(self) -> bool:
@@ -258,7 +272,7 @@ class Channel:
             self._bridge()
             return False
         if root.head == self.position:
-            self._stand(root, record)
+            self._go_to(root, record)
             return False
         self._target = (root, record)
         return True

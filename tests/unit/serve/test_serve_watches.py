@@ -264,6 +264,20 @@ def test_a_new_process_can_resume_within_the_window(
         assert [int(each[2]) for each in told] == list(range(max(version + 1, 20), 25))
 
 
+def test_a_watch_from_before_the_first_version_of_a_watched_resource(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    """HISTORY1: what was delivered before a program stated any version is in the history, too."""
+    world = World(cache)
+    others = world.watch("")
+    happens(writer, pod("p-1", 41), pod("p-2", 42), pod("p-3", 43))
+    world.turn()
+
+    assert [each[2] for each in others.received()] == ["41", "42", "43"]
+    assert world.watch("resourceVersion=5").received()[0][:2] == ("ERROR", "410")
+    assert [each[2] for each in world.watch("resourceVersion=41").received()] == ["42", "43"]
+
+
 def test_a_new_process_knows_where_the_window_begins_when_the_list_has_left_it(
     writer: shmcache.Writer, cache: shmcache.Cache
 ) -> None:

@@ -232,6 +232,12 @@ def too_large(version: int, current: int, *, retry: bool = True) -> Failure:
     return Failure(504, "Timeout", message, details=details)
 
 
+def lost_answer() -> Failure:
+    """504: a write that may have been carried out, so no time to repeat it."""
+    message = "the answer of the API server is lost: it may have carried the request out"
+    return Failure(504, "Timeout", message, details={})
+
+
 def _dotted(resource: str, group: str) -> str:
     return f"{resource}.{group}" if group else resource
 

@@ -15,6 +15,8 @@ PROXY5  a header that Connection names is not dropped: a client could hide its o
     or those of a proxy in front, and the request would have the rights that are left. Such a
     request is refused.
 PROXY6  an answer is passed on only if it reads in one way: see upstream.py.
+PROXY7  no answer asks a client to repeat a write that the API server may have carried out: many
+    clients repeat whatever is answered with 5xx and Retry-After.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from shmcache.reasons import reason_of
 from shmcache.serve.auth.threads import Workers
 from shmcache.serve.http import answers, websocket
 from shmcache.serve.http.shares import Shares
-from shmcache.serve.proxy.upstream import PassedRequest, Reply, Upstream
+from shmcache.serve.proxy.upstream import LostAnswer, PassedRequest, Reply, Upstream
 from shmcache.source.line import Line
 
 if TYPE_CHECKING:
@@ -90,6 +92,12 @@ class Proxy:
     def _pass(self, asked: PassedRequest, passing: Passing) -> None:
         try:
             reply = self._upstream.ask(asked, passing.line)
+        except LostAnswer as error:
+            passing.refuse(failures.lost_answer())
+            logger.warning(
+                "serve: the answer to %s %s is lost: %s", asked.method, asked.target, error
+            )
+            return
         except (OSError, http.client.HTTPException) as error:
             passing.refuse(failures.stale("the upstream API server cannot be reached"))
             why = reason_of(error)

@@ -8,6 +8,8 @@ UPSTREAM3  An answer that ends early raises. A connection is used again only whe
 UPSTREAM4  An answer that two readers could take for different ones raises: a line that does not end
     in CRLF or has control characters, a folded or malformed header, an impossible status, two
     lengths, a length together with chunks.
+UPSTREAM5  A write whose answer is lost once it was being sent is a LostAnswer: the server may have
+    carried it out.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from shmcache.reasons import reason_of
 from shmcache.serve.http import heads
 from shmcache.source.line import KEEPALIVE, Line
 
@@ -31,6 +34,8 @@ SILENCE_SECONDS = 3600.0
 PIECE = 64 << 10
 WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 """Methods that send a Content-Length even if it is 0."""
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods of requests that can be repeated."""
 
 _LINE = re.compile(rb"(?![ \t])[\t\x20-\x7e\x80-\xff]*+\r\n")
 Pairs = Sequence[tuple[str, str]]
@@ -57,18 +62,23 @@ class Upstream:
         self._closed = False
 
     def ask(self, asked: PassedRequest, line: Line) -> Reply:
-        """Returns when the head of the answer has come. OSError or HTTPException if none comes.
+        """Returns when the head of the answer has come.
 
-        The line holds the connection until the reply is closed.
+        OSError, HTTPException or LostAnswer if none comes. The line holds the connection until the
+        reply is closed.
         """
         connection = self._take()
+        writing = False
         try:
             _hold(connection, line)
+            writing = asked.method not in READING
             self._send(connection, asked)
             return Reply(self, connection, line)
-        except BaseException:
+        except BaseException as error:
             line.drop()
             connection.close()
+            if writing and isinstance(error, (OSError, http.client.HTTPException)):
+                raise LostAnswer(reason_of(error)) from error
             raise
 
     def _send(self, connection: http.client.HTTPConnection, asked: PassedRequest) -> None:
@@ -176,6 +186,10 @@ class Reply:
 
 class Ambiguous(http.client.HTTPException):
     """An answer that two readers could take for different ones (UPSTREAM4)."""
+
+
+class LostAnswer(Exception):
+    """Nobody knows whether a write was carried out (UPSTREAM5)."""
 
 
 class _Lines:

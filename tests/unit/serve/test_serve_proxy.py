@@ -73,7 +73,9 @@ class Behind:
         self.hung_up.release()
 
     def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
+        """Idempotent."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for sock in self._open:
             with contextlib.suppress(OSError):
@@ -284,6 +286,29 @@ def test_an_answer_that_two_readers_could_read_differently_is_not_passed_on(says
 
     assert answer.startswith(b"HTTP/1.1 503 ")
     assert b"Set-Cookie" not in answer
+
+
+@pytest.mark.parametrize(
+    "says", [b"Connection: close", b"HTTP/1.1 999 No\r\n" + LENGTH + b"\r\nok"]
+)
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "GET"])
+def test_a_write_whose_answer_is_lost_is_not_to_be_repeated(method: str, says: bytes) -> None:
+    """Clients repeat a request for which they are given a time (PROXY7)."""
+    with behind(says) as (real, asked):
+        answer = asked.get("/else", method)
+
+    written = method != "GET"
+    assert len(real.heads) == 1
+    assert answer.code == (504 if written else 503)
+    assert ("Retry-After" in answer.headers) != written
+
+
+def test_a_write_that_reached_nobody_may_be_repeated() -> None:
+    with behind() as (real, asked):
+        real.close()
+        answer = asked.get("/else", "POST", b"{}")
+
+    assert (answer.code, answer.headers.get("Retry-After")) == (503, "5")
 
 
 def test_headers_of_the_upstream_connection_are_dropped_and_all_others_kept() -> None:

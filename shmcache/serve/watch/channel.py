@@ -14,9 +14,10 @@ Invariants
     CHANNEL3  where the ring does not have each change as it happened (the record shows that it
         was broken since, or it was overwritten), watches receive the difference of two states, and
         a new history begins: a client that is cut in the middle holds a version inside the gap,
-        which is too old. If even that cannot be delivered in order, all watches end with 410. They
-        also do if the declaration of the resource changes or the resource is removed: objects
-        missing from such a difference were not deleted.
+        which is too old. If even that cannot be delivered in order, each change at a version that
+        no watch has reached, all watches end with 410. They also do if the declaration of the
+        resource changes or the resource is removed: objects missing from such a difference were
+        not deleted.
     CHANNEL4  a slice is written when all its lines are made: if a part of it cannot be read any
         more, no watch receives any of it.
     CHANNEL5  an object that one form cannot show ends the watches of that form with an error. The
@@ -188,7 +189,9 @@ class Channel:
 
     def reached(self, selection: WatchSelection) -> int:
         """The version up to which a live watch has received everything."""
-        part = self._part(selection.namespace)
+        return self._reached(self._part(selection.namespace))
+
+    def _reached(self, part: str) -> int:
         return max(self._latest_of(part), self._last.get(part, -1))
 
     def _latest_of(self, part: str) -> int:
@@ -373,6 +376,8 @@ class Channel:
             return upto < 0
         if upto == self.latest and self.reached_all() <= upto:
             return not changes
+        if any(one.number <= self._reached(self._part(one.namespace)) for one in changes):
+            return False  # a client at that version skips it as a repetition
         return upto > self.reached_all() and ends_gap(changes, upto)
 
     def call_waiting(self) -> None:

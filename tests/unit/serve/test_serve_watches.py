@@ -359,6 +359,27 @@ def test_changes_found_by_a_list_come_in_the_order_of_versions(
     ]
 
 
+@pytest.mark.parametrize(
+    ("objects", "version"),
+    [
+        ([pod("a", 4)], 11),  # the deletion would be at 10
+        ([pod("a", 4), pod("b", 5), pod("c", 7)], 40),  # an event that was lost before 10
+        ([pod("a", 4), pod("b", 8)], 40),
+    ],
+)
+def test_no_change_of_a_list_is_at_a_version_that_a_watch_has_received(
+    writer: shmcache.Writer, cache: shmcache.Cache, objects: list[Json], version: int
+) -> None:
+    """A client that goes on from 10 takes what is not later for a repetition, and skips it."""
+    listed(writer, [pod("a", 4), pod("b", 5)], 10)
+    world = World(cache)
+    client = world.watch("resourceVersion=10")
+    listed(writer, objects, version)
+    world.turn()
+
+    assert [each[:2] for each in client.received()] == [("ERROR", "410")]
+
+
 def test_a_watch_cut_among_those_changes_cannot_resume_inside_the_gap(
     writer: shmcache.Writer, cache: shmcache.Cache
 ) -> None:
@@ -490,10 +511,10 @@ def test_the_first_versions_of_all_are_versions(
     listed(writer, [pod("a", 0)], 0)
     world = World(cache)
     client = world.watch("")
-    listed(writer, [], 1)
+    listed(writer, [], 2)
     world.turn()
 
-    assert client.received() == [("ADDED", "a", "0"), ("DELETED", "a", "0")]
+    assert client.received() == [("ADDED", "a", "0"), ("DELETED", "a", "1")]
 
 
 def test_a_server_that_went_back_ends_all_watches(
@@ -713,6 +734,24 @@ def test_each_namespace_resumes_by_its_own_versions(
     another = World(cache, separate=True)
     assert another.watch("resourceVersion=149", namespace="a").received()[0][0] == "ERROR"
     assert another.watch("resourceVersion=150", namespace="a").received() == []
+
+
+def test_a_list_of_one_namespace_takes_no_other_back_behind_its_bookmark(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    """The resource goes from 20 to 40, its namespace from 100 to 110."""
+    listed(writer, [pod("p", 5, "a"), pod("q", 6, "b")], 10)
+    with writer.batch():
+        writer.set_version("pods", "20")
+        writer.set_marks("pods", '{"a": "100", "b": "20"}')
+    world = World(cache, separate=True)
+    client = world.watch("resourceVersion=100", namespace="a")
+    with writer.begin_replace("pods", prefix="a/") as staged:
+        staged.version = "40"
+        staged.marks = '{"a": "110", "b": "40"}'
+    world.turn()
+
+    assert [each[:2] for each in client.received()] == [("ERROR", "410")]
 
 
 # ---- bookmarks --------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from shmcache.protocol import watching
@@ -70,17 +70,20 @@ def difference(
     added: list[tuple[str, View]],
     modified: list[tuple[str, View, View]],
     deleted: list[tuple[str, View]],
-    upto: int,
+    reached: Callable[[str], int],
 ) -> list[WatchChange]:
     """The findings of a list, as changes in the order of their versions.
 
-    The list was of the version `upto`. The time at which a missing object was deleted is unknown;
-    its change carries the version before, so that a client that is cut in the middle holds a
-    version inside the gap, which is too old to resume at: only the last of them may be of `upto`
-    itself (see `ends_gap`).
+    The time at which a missing object was deleted is unknown. Its change comes first, at the first
+    version after the one that the watches of its namespace have `reached`: a client that is cut
+    behind it, and goes on elsewhere from the version of a later change, has seen all deletions
+    before that. In this process such a version is inside the gap, which is too old (see
+    `ends_gap`).
     """
-    before = str(max(upto - 1, 0))
-    found = [WatchChange(key, old, None, before, -1) for key, old in deleted]
+    found: list[WatchChange] = []
+    for key, old in deleted:
+        first = str(reached(key.rpartition("/")[0]) + 1)
+        found.append(WatchChange(key, old, None, first, -1))
     for key, old, new in modified:
         version = version_of(new)
         if uid_of(old) == uid_of(new):

@@ -14,7 +14,8 @@ Invariants
     CHANNEL3  where the ring does not have each change as it happened (the record shows that it
         was broken since, or it was overwritten), watches receive the difference of two states, and
         a new history begins: a client that is cut in the middle holds a version inside the gap,
-        which is too old. If even that cannot be delivered in order, each change at a version that
+        which is too old here, and has seen all deletions, which come first, if another process
+        goes on with it. If even that cannot be delivered in order, each change at a version that
         no watch has reached, all watches end with 410. They also do if the declaration of the
         resource changes or the resource is removed: objects missing from such a difference were
         not deleted.
@@ -366,7 +367,8 @@ class Channel:
         if self.position != self.root.head or self.root.instance != root.instance:
             return None  # some changes after that state were delivered
         try:
-            changes = difference(*root.diff(self.number, self.root), upto)
+            found = root.diff(self.number, self.root)
+            changes = difference(*found, lambda namespace: self._reached(self._part(namespace)))
             return self._fill(changes) if self._can_tell(changes, upto) else None
         except StaleObjectError:
             return None

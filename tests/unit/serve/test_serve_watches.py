@@ -352,17 +352,53 @@ def test_changes_found_by_a_list_come_in_the_order_of_versions(
     world.turn()
 
     assert client.received() == [
+        ("DELETED", "b", "11"),
         ("MODIFIED", "c", "22"),
         ("MODIFIED", "a", "31"),
-        ("DELETED", "b", "39"),
         ("ADDED", "e", "40"),
     ]
+
+
+def test_a_deletion_found_by_the_very_next_version_is_at_that_version(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    listed(writer, [pod("a", 4), pod("b", 5)], 10)
+    world = World(cache)
+    client = world.watch("resourceVersion=10")
+    listed(writer, [pod("a", 4)], 11)
+    world.turn()
+
+    assert client.received() == [("DELETED", "b", "11")]
+
+
+def test_a_watch_cut_among_those_changes_misses_no_deletion_in_another_process(
+    writer: shmcache.Writer, cache: shmcache.Cache
+) -> None:
+    """Another process, or relay, may know the version: its history goes on where ours begins."""
+    listed(writer, [pod("a", 4), pod("b", 5)], 10)
+    world = World(cache)
+    client = world.watch("resourceVersion=10")
+    listed(writer, [pod("a", 4)], 30)
+    happens(writer, pod("c", 31))
+    happens(writer, pod("d", 32))
+    world.turn()
+    told = client.received()
+    resumed = 0
+    for count in range(1, len(told) + 1):
+        others = World(cache).watch(f"resourceVersion={told[count - 1][2]}").received()
+        if [each[0] for each in others] == ["ERROR"]:
+            continue
+        resumed += 1
+        assert {"b"} == {name for kind, name, _ in told[:count] + others if kind == "DELETED"}
+
+    assert len(told) == 3
+    assert resumed == 2
 
 
 @pytest.mark.parametrize(
     ("objects", "version"),
     [
-        ([pod("a", 4)], 11),  # the deletion would be at 10
+        ([], 11),  # two deletions at 11
         ([pod("a", 4), pod("b", 5), pod("c", 7)], 40),  # an event that was lost before 10
         ([pod("a", 4), pod("b", 8)], 40),
     ],
@@ -410,7 +446,7 @@ def test_several_lists_and_changes_between_two_looks_come_as_a_difference(
     happens(writer, pod("c", 31))
     world.turn()
 
-    assert client.received() == [("ADDED", "b", "21"), ("DELETED", "a", "30"), ("ADDED", "c", "31")]
+    assert client.received() == [("DELETED", "a", "11"), ("ADDED", "b", "21"), ("ADDED", "c", "31")]
 
 
 def test_a_list_without_changes_sends_no_events(
@@ -454,7 +490,7 @@ def test_a_process_stopped_too_long_delivers_the_difference(
     world.turn()
 
     assert client.received() == [
-        ("DELETED", "b", str(10 + 3 * WINDOW)),
+        ("DELETED", "b", "11"),
         ("MODIFIED", "a", str(11 + 3 * WINDOW)),
     ]
 
